@@ -1,7 +1,7 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
 //! * [`name`]: paths of peers; * [`lookup`], [`names`]: from path to inode, inside the share only;
-//! * [`creation`]: create; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
+//! * [`creation`]: create; [`emptying`]: overwrite; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
@@ -21,6 +21,7 @@ mod creation;
 mod device;
 mod directory;
 mod disk_clock;
+mod emptying;
 mod entry;
 mod error;
 mod extended;
@@ -80,6 +81,7 @@ use device::Devices;
 pub use device::{Device, DeviceError};
 pub use directory::{Enumeration, Listed, Looks, Next};
 pub use entry::{BasicChange, Entry};
+pub use emptying::Anew;
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 pub use identity::FileIdentity;

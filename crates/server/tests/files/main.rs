@@ -13,6 +13,7 @@ mod making;
 mod mounts;
 mod names;
 mod overlap;
+mod overwriting;
 mod posix;
 mod ranges;
 mod streams;
