@@ -20,6 +20,7 @@ use super::error::ShareError;
 use super::handle::Handle;
 use super::inline::InlineIo;
 use super::metadata::{FileKey, Metadata, from_file_time};
+use super::modified::{self, Marks};
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -45,6 +46,7 @@ pub struct Entry {
     /// The generation of names in which this name was durable; the account of names (`unsynced`)
     /// knows whether it still is.
     durable_name: AtomicU64,
+    marks: Marks,
 }
 
 /// The file a stream belongs to.
@@ -75,6 +77,7 @@ impl Entry {
             link: OnceLock::new(),
             superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
+            marks: Marks::default(),
         }
     }
 
@@ -100,6 +103,10 @@ impl Entry {
             has_xattrs: false,
         };
         Self { device: Some(device), ..Self::new(fd, key, false, file_system) }
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// The inode that holds the bytes.
@@ -302,16 +309,18 @@ impl Entry {
             return device.write_at_durably(bytes, offset);
         }
         let file = self.bytes_fd()?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
-                Ok(0) => return Err(ShareError::DiskFull),
-                Ok(put) => done += put,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+        self.modify(|| {
+            let mut done = 0;
+            while done < bytes.len() {
+                match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+                    Ok(0) => return Err(ShareError::DiskFull),
+                    Ok(put) => done += put,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// The end of the bytes of this handle.
@@ -329,7 +338,8 @@ impl Entry {
         if size > i64::MAX.unsigned_abs() {
             return Err(ShareError::PeerInvalid);
         }
-        Ok(rustix::fs::ftruncate(self.bytes_fd()?, size)?)
+        let file = self.bytes_fd()?;
+        self.modify(|| Ok(rustix::fs::ftruncate(file, size)?))
     }
 
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
@@ -379,11 +389,18 @@ impl Entry {
     /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
     /// file's.
     pub fn set_basic(&self, _leave: impl MaySet, change: BasicChange) -> Result<(), ShareError> {
-        self.note(change)
+        self.note(change)?;
+        if let Some(keeps) = change.keeps_write {
+            self.marks.keep_write_time(keeps);
+        }
+        Ok(())
     }
 
     /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub fn note_written(&self) -> Result<(), ShareError> {
+        if self.keeps_write_time() {
+            return Ok(());
+        }
         let write = Some(disk_clock::file_time());
         self.note(BasicChange { write, ..BasicChange::default() })
     }
@@ -429,6 +446,7 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
+            change.attributes.map(modified::note_attributes);
         }
         Ok(())
     }
@@ -460,6 +478,8 @@ pub struct BasicChange {
     pub change: Option<u64>,
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
+    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
+    pub keeps_write: Option<bool>,
 }
 
-const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+pub(super) const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

@@ -4,7 +4,7 @@
 //! * [`creation`]: create; [`emptying`]: overwrite; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
-//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`modified`], [`volume`]: facts;
 //! * [`place`]: the place of the share; [`policy`]: the rights of users, which may be replaced while the share is
 //!   served;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive a crash; [`identity`]: distinguishes their files from later ones;
@@ -41,6 +41,7 @@ pub mod limits;
 mod links;
 mod lookup;
 mod metadata;
+mod modified;
 mod mounts;
 mod name;
 mod name_locks;
@@ -80,8 +81,8 @@ pub use creation::{New, NewName};
 use device::Devices;
 pub use device::{Device, DeviceError};
 pub use directory::{Enumeration, Listed, Looks, Next};
-pub use entry::{BasicChange, Entry};
 pub use emptying::Anew;
+pub use entry::{BasicChange, Entry};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 pub use identity::FileIdentity;

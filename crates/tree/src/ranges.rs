@@ -50,7 +50,11 @@ impl Entry {
         if span.start >= end {
             return Ok(());
         }
-        let (start, len) = (span.start, end - span.start);
+        self.modify(|| self.zero_within(span.start, end))
+    }
+
+    fn zero_within(&self, start: u64, end: u64) -> Result<(), ShareError> {
+        let len = end - start;
         let punch = || {
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             self.allocate(how, start, len)
@@ -83,7 +87,7 @@ impl Entry {
             return Ok(());
         }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match self.allocate(how, start, end - start) {
+        match self.modify(|| self.allocate(how, start, end - start)) {
             // Nothing was promised of the bytes, so they may stay as they are.
             Err(ShareError::Unsupported) => return Ok(()),
             other => other?,
@@ -134,7 +138,7 @@ impl Entry {
             return Err(ShareError::PeerInvalid);
         }
         if source.key() != self.key() {
-            match self.copy_in_kernel(source, source_offset, offset, len) {
+            match self.modify(|| self.copy_in_kernel(source, source_offset, offset, len)) {
                 // The files are on different file systems, or on one that cannot copy: through
                 // memory.
                 Err(
@@ -159,14 +163,16 @@ impl Entry {
         offset: u64,
         len: u64,
     ) -> Result<(), ShareError> {
-        let mut done = 0;
-        // copy_file_range(2) clones if it can (btrfs, XFS), some GiB at a time.
-        while done < len {
-            let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
-            self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
-            done += step as u64;
-        }
-        Ok(())
+        self.modify(|| {
+            let mut done = 0;
+            // copy_file_range(2) clones if it can (btrfs, XFS), some GiB at a time.
+            while done < len {
+                let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
+                self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
+                done += step as u64;
+            }
+            Ok(())
+        })
     }
 
     fn copy_in_kernel(

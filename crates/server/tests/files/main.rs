@@ -9,6 +9,7 @@
 mod support;
 
 mod clones;
+mod facts;
 mod making;
 mod mounts;
 mod names;
