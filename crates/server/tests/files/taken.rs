@@ -221,10 +221,14 @@ fn a_file_renamed_over_its_other_name_has_that_name_alone() {
     make(&mut wire, "f", b"one file");
     std::fs::hard_link(fixture.dir.path().join("f"), fixture.dir.path().join("g")).unwrap();
     let id = wire.open("f", |_| {}).id;
-    assert_eq!(wire.rename(id, "g", RenameFlags::empty()), NtStatus::OBJECT_NAME_COLLISION);
-    assert_eq!(wire.rename(id, "g", REPLACE), NtStatus::SUCCESS);
+    for other in ["g", "G"] {
+        let refused = wire.rename(id, other, RenameFlags::empty());
+        assert_eq!(refused, NtStatus::OBJECT_NAME_COLLISION, "{other}");
+    }
+    assert_eq!(wire.rename(id, "G", REPLACE), NtStatus::SUCCESS);
     assert_eq!(wire.close(id), NtStatus::SUCCESS);
     assert_eq!(bytes_of(&fixture, "f"), None);
+    assert_eq!(bytes_of(&fixture, "G"), None, "no second spelling of a name");
     assert_eq!(bytes_of(&fixture, "g").unwrap(), b"one file");
 }
 

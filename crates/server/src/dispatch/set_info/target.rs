@@ -191,12 +191,18 @@ impl Target {
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
             let is_posix = self.wanted.naming() == Naming::Posix;
             if found.key == open.node.key() {
-                // The same file under another spelling: the client's spelling wins. A link changes nothing.
+                // Of a file with one link each path is its name.
+                let is_own_name = !found.has_several_names() || located.path == self.from;
                 let to = match adds {
                     // rename(2): two names of one file stay.
                     Adds::Renamed if is_posix && replace.is_some() => self.from.clone(),
-                    Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
-                    Adds::Link => located.path,
+                    // The client's spelling wins.
+                    Adds::Renamed if is_own_name => located.path.parent_with_leaf_of(&self.wanted),
+                    Adds::Renamed if replace.is_none() => {
+                        return Err(NtStatus::OBJECT_NAME_COLLISION);
+                    }
+                    // The other name stays as it is spelled. A link changes nothing.
+                    Adds::Renamed | Adds::Link => located.path,
                 };
                 return Ok(Cleared { to, creation: None, replace, claimed: None, before });
             }
