@@ -1,7 +1,9 @@
 //! CREATEs that overwrite, and fail.
 
 use smb::NtStatus;
-use smb::create::{CreateDisposition, CreateRequestContext};
+use smb::create::{
+    AccessMask, CreateDisposition, CreateRequest, CreateRequestContext, ShareAccess,
+};
 use smb::info::FullEa;
 
 use crate::support::Fixture;
@@ -48,4 +50,27 @@ fn a_create_that_overwrites_and_fails_changes_nothing() {
     assert_eq!(stream.status, NtStatus::DISK_FULL);
     let stream = wire.open("f:s", |open| open.disposition = CreateDisposition::OPEN);
     assert_eq!(wire.read(stream.id, 10), (NtStatus::SUCCESS, b"stream".to_vec()));
+}
+
+#[test]
+fn an_open_that_has_overwritten_counts_as_a_reader_if_it_only_reads() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let to_read = |disposition| {
+        move |open: &mut CreateRequest<'_>| {
+            open.desired_access = AccessMask::FILE_GENERIC_READ;
+            open.share_access = ShareAccess::READ;
+            open.disposition = disposition;
+        }
+    };
+    for _made_then_overwritten in 0..2 {
+        let overwrites = one.open("f", to_read(CreateDisposition::OVERWRITE_IF));
+        assert_eq!(overwrites.status, NtStatus::SUCCESS);
+        let reads = two.open("f", to_read(CreateDisposition::OPEN));
+        assert_eq!(reads.status, NtStatus::SUCCESS);
+        let again = one.open("f", to_read(CreateDisposition::OVERWRITE_IF));
+        assert_eq!(again.status, NtStatus::SHARING_VIOLATION, "the reader shares no writing");
+        assert_eq!(two.close(reads.id), NtStatus::SUCCESS);
+        assert_eq!(one.close(overwrites.id), NtStatus::SUCCESS);
+    }
 }
