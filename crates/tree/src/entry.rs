@@ -24,6 +24,7 @@ use super::handle::Handle;
 use super::inline::InlineIo;
 use super::inode::{FileKey, proc_name};
 use super::metadata::Metadata;
+use super::modified::{self, Marks};
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -49,6 +50,7 @@ pub struct Entry {
     /// The generation of names in which this name was durable; the account of names (`unsynced`)
     /// knows whether it still is.
     durable_name: AtomicU64,
+    marks: Marks,
 }
 
 /// The file a stream belongs to.
@@ -86,6 +88,7 @@ impl Entry {
             link: OnceLock::new(),
             superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
+            marks: Marks::default(),
         }
     }
 
@@ -105,6 +108,10 @@ impl Entry {
     /// A device, whose name leads to `node`.
     pub(super) fn of_device(node: OwnedFd, key: FileKey, body: Arc<dyn Body>) -> Self {
         Self { is_device: true, ..Self::with(Arc::new(Handle::new(node)), key, body) }
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// The inode that holds the bytes.
@@ -269,7 +276,8 @@ impl Entry {
 
     /// Writes all of `bytes`; may wait. Placed and visible; durable only on a device.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        self.body()?.write_at(bytes, offset)
+        let body = self.body()?;
+        self.modify(|| body.write_at(bytes, offset))
     }
 
     /// Makes the bytes durable, sharing the flush with other opens of the file; may wait.
@@ -298,7 +306,8 @@ impl Entry {
 
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
-        self.body()?.resize(size)
+        let body = self.body()?;
+        self.modify(|| body.resize(size))
     }
 
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
@@ -332,11 +341,18 @@ impl Entry {
     /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
     /// file's.
     pub fn set_basic(&self, _leave: impl MaySet, change: BasicChange) -> Result<(), ShareError> {
-        self.note(change)
+        self.note(change)?;
+        if let Some(keeps) = change.keeps_write {
+            self.marks.keep_write_time(keeps);
+        }
+        Ok(())
     }
 
     /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub fn note_written(&self) -> Result<(), ShareError> {
+        if self.keeps_write_time() {
+            return Ok(());
+        }
         let write = Some(disk_clock::file_time());
         self.note(BasicChange { write, ..BasicChange::default() })
     }
@@ -382,6 +398,7 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
+            change.attributes.map(modified::note_attributes);
         }
         Ok(())
     }
@@ -413,6 +430,8 @@ pub struct BasicChange {
     pub change: Option<u64>,
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
+    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
+    pub keeps_write: Option<bool>,
 }
 
-const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+pub(super) const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

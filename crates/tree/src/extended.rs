@@ -81,8 +81,51 @@ impl Entry {
         Ok(ExtendedAttribute::size_of(lengths.into_iter()))
     }
 
-    /// Removes all extended attributes.
-    pub fn clear_extended_attributes(&self, _leave: impl MaySet) -> Result<(), ShareError> {
+    /// Gives the file these extended attributes and no others. Returns those that it had.
+    ///
+    /// # Errors
+    ///
+    /// Then it has those that it had.
+    pub(super) fn exchange_extended_attributes(
+        &self,
+        leave: impl MaySet,
+        list: &[ExtendedAttribute],
+    ) -> Result<Vec<ExtendedAttribute>, ShareError> {
+        list.iter().try_for_each(|attribute| check_name(&attribute.name).map(drop))?;
+        let mut before = Vec::new();
+        for name in self.extended_names()? {
+            match self.extended_value(&name) {
+                Ok(value) => before.push(ExtendedAttribute { name: name.into_bytes(), value }),
+                // Of a file that the server may only write. It can be overwritten, and this cannot be given back.
+                Err(ShareError::AccessDenied) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let cleared = self.clear_extended_attributes();
+        let exchanged = cleared.and_then(|()| self.set_extended_attributes(leave, list));
+        if exchanged.is_err() {
+            // The caller learns of the first failure.
+            let _ = self.restore_extended_attributes(&before);
+        }
+        exchanged.map(|()| before)
+    }
+
+    /// Gives the file the extended attributes that it had before.
+    pub(super) fn restore_extended_attributes(
+        &self,
+        before: &[ExtendedAttribute],
+    ) -> Result<(), ShareError> {
+        self.clear_extended_attributes()?;
+        let path = proc_name(self.facts_fd());
+        for ExtendedAttribute { name, value } in before {
+            let name = [NAMESPACE.as_bytes(), name].concat();
+            rustix::fs::setxattr(&path, &name[..], value, XattrFlags::empty())
+                .map_err(from_xattr)?;
+        }
+        Ok(())
+    }
+
+    fn clear_extended_attributes(&self) -> Result<(), ShareError> {
         let path = proc_name(self.facts_fd());
         for name in own_names(&path)? {
             match rustix::fs::removexattr(&path, format!("{NAMESPACE}{name}")) {

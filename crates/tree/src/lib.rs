@@ -2,12 +2,12 @@
 //!
 //! The files import downwards. From the top:
 //!
-//! * operations on names: [`creation`]; [`change`], [`removal`], [`hard_link`], [`overlap`]: remove, rename, link; [`streams`], [`homes`]: alternate
+//! * operations on names: [`creation`], [`emptying`]; [`change`], [`removal`], [`hard_link`], [`overlap`]: remove, rename, link; [`streams`], [`homes`]: alternate
 //!   data streams; [`sweep`]: streams without a file; [`posix`], [`links`]: permissions, owners, symbolic links; [`take_over`]: after an earlier server;
 //! * facts: [`directory`]: enumeration; [`volume`], [`place`], [`admission`]: of the share; [`remembered`]: of a file that had the name before;
 //!   [`durable_names`]: what a crash leaves of names;
 //! * [`opening`]: from a path to an entry; [`share`]: the share, which [`config`] and [`policy`] describe;
-//! * of an open file: [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
+//! * of an open file: [`modified`]: what a change does to its facts; [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
 //! * [`lookup`]: from path to inode, inside the share only; [`devices`]: nodes that stand for bytes elsewhere; [`body`]: what the bytes of a file are;
 //! * what a share remembers: [`names`] with [`forgetting`], [`tunnel`], [`unsynced`], [`name_locks`], [`journal`] and [`left_over`] with [`identity`];
 //! * what the kernel knows of an inode: [`metadata`], [`attributes`], [`binding`], [`mounts`] with [`probe`], [`set_id`], [`xattr`], [`inode`], [`file_time`];
@@ -27,6 +27,7 @@ mod devices;
 mod directory;
 mod disk_clock;
 mod durable_names;
+mod emptying;
 mod entry;
 mod error;
 mod extended;
@@ -48,6 +49,7 @@ mod links;
 mod little_work;
 mod lookup;
 mod metadata;
+mod modified;
 mod mounts;
 mod name;
 mod name_locks;
@@ -83,6 +85,7 @@ pub use change::Replace;
 pub use config::{Admission, ShareConfig, ShareOpenError};
 pub use creation::{New, NewName};
 pub use directory::{Enumeration, Listed, Looks, Next};
+pub use emptying::Anew;
 pub use entry::{BasicChange, Entry};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};

@@ -173,6 +173,7 @@ fn basic_information_is_kept() {
         access: Some(131_000_000_000_000_000),
         write: Some(132_000_000_000_000_000),
         change: None,
+        keeps_write: None,
         attributes: Some(DosAttributes::READONLY),
     };
     entry.set_basic(MaySet::TEST, change).unwrap();

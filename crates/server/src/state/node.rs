@@ -22,7 +22,7 @@ use super::flushes::SharedFlushes;
 use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
-use super::locks::{LockRange, LockTable, OpenSerial};
+use super::locks::{GrantedLock, LockRange, LockTable, OpenSerial};
 use super::making::Makings;
 use super::open::Open;
 use super::reads::ExclusiveLocks;
@@ -334,6 +334,11 @@ impl Node {
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         self.lock().locks.unlock(serial, ranges) == ranges.len()
+    }
+
+    /// Takes away locks that a request took which fails; other locks of the same ranges stay.
+    pub(crate) fn revert_locks(&self, serial: OpenSerial, granted: &[GrantedLock]) {
+        self.lock().locks.revert(serial, granted);
     }
 
     /// Tells holders, and has the opens closed of those that cannot be told.
