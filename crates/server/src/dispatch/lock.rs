@@ -280,3 +280,39 @@ async fn settled(
 fn range(element: &LockElement) -> Result<LockRange, NtStatus> {
     LockRange::new(element.offset, element.length).ok_or(NtStatus::INVALID_LOCK_RANGE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::push::tests::rig::{Opened, Rig};
+    use crate::state::locks::LockTable;
+
+    #[tokio::test]
+    async fn a_lock_whose_handle_is_closed_while_it_waits_is_refused() {
+        let rig = Rig::new();
+        let (open, other) = (rig.open("f", 1).await, rig.open("f", 1).await);
+        let of = |open: Opened| {
+            rig.session().open(open.id.persistent, open.id.volatile).expect("it is open")
+        };
+        let other = of(other);
+        let (node, range) = (Arc::clone(&other.node), LockRange::new(0, 10).unwrap());
+        // What was admitted before the LOCK is waited for.
+        let changing = node.begin_change(other.change(range), |_| true).await.unwrap();
+        let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        let locks = vec![LockElement { offset: 0, length: 10, flags }];
+        let request = LockRequest { lock_sequence: 0, file_id: open.id, locks };
+        let mut locked = Box::pin(rig.ask(smb::Command::LOCK, |out| request.emit(out)));
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                outcome = &mut locked => panic!("it did not wait: {outcome:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        rig.close(open.id).await;
+        drop(changing);
+        assert_eq!(locked.await.err(), Some(NtStatus::FILE_CLOSED));
+        let is_free = |locks: &LockTable| locks.allows_write(other.serial, 0, 10);
+        assert!(is_free(&node.lock().locks));
+    }
+}

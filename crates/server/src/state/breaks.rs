@@ -192,20 +192,20 @@ mod tests {
     use super::super::holder::Holder;
     use super::super::locks::OpenSerial;
     use super::*;
+    use crate::push::tests::rig::hasty_clock;
 
     const RH: Caching = Caching(3);
 
+    const TIMEOUT: Duration = Duration::from_secs(3600);
+
     fn node() -> Arc<Node> {
+        node_at(Clock::host())
+    }
+
+    fn node_at(clock: Clock) -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(3600), Arc::new(Orphans::new(Clock::host())));
-        Arc::new(Node::new(
-            key,
-            Clock::host(),
-            timeout,
-            orphans,
-            Arc::default(),
-            Default::default(),
-        ))
+        let orphans = Arc::new(Orphans::new(clock.clone()));
+        Arc::new(Node::new(key, clock, TIMEOUT, orphans, Arc::default(), Default::default()))
     }
 
     fn client(id: u64) -> Owner {
@@ -216,7 +216,10 @@ mod tests {
 
     /// A node whose file `holders` clients cache, with handles.
     fn held_by(holders: u64) -> Arc<Node> {
-        let node = node();
+        held(node(), holders)
+    }
+
+    fn held(node: Arc<Node>, holders: u64) -> Arc<Node> {
         for id in 0..holders {
             let leases = &mut node.lock().leases;
             let granted =
@@ -306,6 +309,17 @@ mod tests {
             // 6.4 each on average; were all woken by all answers, 129.
             assert!(looks < 64 * 20, "{looks}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_says_nothing_is_waited_for_until_its_time_is_over() {
+        let clock = hasty_clock();
+        let node = held(node_at(clock.clone()), 1);
+        let asked = clock.now();
+        node.yield_caching(client(1), Intent::OpenAgainstSharing).await;
+        let waited = clock.now() - asked;
+        assert!(waited >= TIMEOUT, "{waited:?}");
+        assert!(waited < TIMEOUT + Duration::from_secs(60), "{waited:?}");
     }
 
     #[tokio::test]
