@@ -398,7 +398,9 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
-            change.attributes.map(modified::note_attributes);
+            if let Some(set) = change.attributes {
+                modified::note_attributes(set);
+            }
         }
         Ok(())
     }
