@@ -13,6 +13,7 @@
 
 pub mod host;
 mod region;
+mod shared;
 
 pub use region::{
     AsyncRegion, Control, FallbackReason, Finished, Invitation, Listener, Mapping, Messages, Path,

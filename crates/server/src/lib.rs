@@ -39,6 +39,7 @@ mod reload;
 pub mod report;
 mod server;
 mod service;
+mod shared;
 mod state;
 mod status;
 mod time;

@@ -251,7 +251,7 @@ fn all(run: &Run) -> Result<ExitCode, Failure> {
             .arg(&run.build.landfast)
             .arg("--examples")
             .arg(&run.build.examples);
-        run.build.variable.iter().for_each(|text| drop(worker.args(["--variable", text])));
+        worker.args(run.build.variable.iter().flat_map(|text| ["--variable", text]));
         for (name, value) in [("--from", run.from), ("--seeds", run.seeds), ("--jobs", run.jobs)] {
             worker.args([name, &value.to_string()]);
         }

@@ -1,5 +1,6 @@
 //! Server and clients as they are built, on virtual time: `landfast-sim` over many seeds.
 
+mod elsewhere;
 pub(crate) mod mutants;
 
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     let same = simulator.run(options.from, TWICE, &["--twice", "--keep"])?;
     tally.count("a seed does the same twice", judged(&same));
+    tally.count("a seed does the same elsewhere", elsewhere::same(&simulator)?);
     let found = simulator.run(options.from, options.seeds, &[])?;
     tally.count("no seed shows a fault", judged(&found));
     tally.note = found.stdout.lines().last().unwrap_or_default().to_owned();
@@ -93,7 +95,12 @@ fn simulator() -> Result<Simulator, Failure> {
 
 impl Simulator {
     fn step(&self, task: &str) -> Step {
-        let step = Step::new(&self.own).arg(task).arg("--landfast").arg(&self.landfast);
+        self.told(Step::new(&self.own).arg(task))
+    }
+
+    // A step that is told where the programs are.
+    fn told(&self, step: Step) -> Step {
+        let step = step.arg("--landfast").arg(&self.landfast);
         step.arg("--examples").arg(&self.examples)
     }
 

@@ -80,7 +80,7 @@ impl Wire {
             let processed = connection.process_new_packets().map_err(io::Error::other);
             let count = processed.as_ref().map_or(0, rustls::IoState::plaintext_bytes_to_read);
             if count > 0 {
-                connection.reader().read_exact(&mut input.room(count)[..count])?;
+                connection.reader().read_exact(input.room_behind(count))?;
                 input.arrived(count);
                 arrived += count;
             }

@@ -135,6 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn a_charge_with_a_used_id_in_its_middle_or_at_its_end_is_refused() {
+        for used in 2..=4 {
+            let mut window = Window::new(512);
+            window.claim(0, 1).unwrap();
+            assert_eq!(window.grant(31), 31);
+            window.claim(used, 1).unwrap();
+            let refused = window.claim(1, 4).map(drop);
+            assert_eq!(refused, Err(WindowError::PeerRepeatedId { first: 1, charge: 4 }), "{used}");
+        }
+    }
+
+    #[test]
     fn grants_are_bounded_and_never_leave_a_client_without() {
         let mut window = Window::new(10);
         window.claim(0, 1).unwrap();

@@ -12,7 +12,7 @@
 //! Where a share takes guests, who says the name of no account, or none, gets a session without keys. A
 //! wrong password for an account is refused all the same.
 //!
-//! Who guesses passwords is answered later (`state/throttle.rs`): what comes of such an attempt happens when
+//! Who guesses passwords is answered later (`connections/throttle.rs`): what comes of such an attempt happens when
 //! its time has come, in a task of its own, and other requests of the connection go on meanwhile.
 //!
 //! Spec: MS-SMB2 §3.3.5.5.

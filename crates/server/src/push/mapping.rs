@@ -6,6 +6,7 @@ use pmem::DurabilityClass;
 use rdma::{Access, MemoryRegion};
 use remote::host::NotRegistered;
 use smb::NtStatus;
+use smb::push::MAP_DESCRIPTORS_MAX;
 use tracing::info;
 
 use super::Push;
@@ -79,3 +80,7 @@ pub(crate) async fn register(
 }
 
 const RWH: Caching = Caching(7);
+/// The greatest length of one descriptor: a page below 4 GiB, so that pieces stay aligned.
+pub(crate) const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
+/// The longest region: the greatest number of descriptors in an answer limits it.
+pub(crate) const REGION_LENGTH_MAX: u64 = DESCRIPTOR_LENGTH_MAX * MAP_DESCRIPTORS_MAX as u64;

@@ -162,21 +162,20 @@ mod tests {
     use super::super::caching::{Caching, Flavor};
     use super::super::holder::Holder;
     use super::*;
+    use crate::push::tests::rig::hasty_clock;
     use crate::state::serial::OpenSerial;
 
     const RH: Caching = Caching(3);
 
+    const TIMEOUT: Duration = Duration::from_secs(3600);
+
     fn node() -> Arc<Node> {
+        node_at(Clock::host())
+    }
+
+    fn node_at(clock: Clock) -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(3600), Arc::default());
-        Arc::new(Node::new(
-            key,
-            Clock::host(),
-            timeout,
-            orphans,
-            Arc::default(),
-            Default::default(),
-        ))
+        Arc::new(Node::new(key, clock, TIMEOUT, Arc::default(), Arc::default(), Default::default()))
     }
 
     fn client(id: u64) -> Owner {
@@ -187,7 +186,10 @@ mod tests {
 
     /// A node whose file `holders` clients cache, with handles.
     fn held_by(holders: u64) -> Arc<Node> {
-        let node = node();
+        held(node(), holders)
+    }
+
+    fn held(node: Arc<Node>, holders: u64) -> Arc<Node> {
         for id in 0..holders {
             let leases = &mut node.lock().leases;
             let granted =
@@ -277,6 +279,17 @@ mod tests {
             // 6.4 each on average; were all woken by all answers, 129.
             assert!(looks < 64 * 20, "{looks}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_says_nothing_is_waited_for_until_its_time_is_over() {
+        let clock = hasty_clock();
+        let node = held(node_at(clock.clone()), 1);
+        let asked = clock.now();
+        node.yield_caching(client(1), Intent::OpenAgainstSharing).await;
+        let waited = clock.now() - asked;
+        assert!(waited >= TIMEOUT, "{waited:?}");
+        assert!(waited < TIMEOUT + Duration::from_secs(60), "{waited:?}");
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ use super::given_up::GivenUp;
 use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
-use super::locks::LockTable;
+use super::locks::{GrantedLock, LockTable};
 use super::making::Makings;
 use super::obstacle::Obstacle;
 use super::open::Open;
@@ -347,6 +347,11 @@ impl Node {
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         self.lock().locks.unlock(serial, ranges) == ranges.len()
+    }
+
+    /// Takes away locks that a request took which fails; other locks of the same ranges stay.
+    pub(crate) fn revert_locks(&self, serial: OpenSerial, granted: &[GrantedLock]) {
+        self.lock().locks.revert(serial, granted);
     }
 
     /// Tells holders, and has the opens closed of those that cannot be told.

@@ -31,11 +31,3 @@ pub(crate) enum Stays {
     /// It is being removed: what comes of that is known when [`super::node::Node::removed`] returns.
     Unknown,
 }
-
-impl Wished {
-    /// Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
-    pub(super) fn may_be(&self, share: &Share, path: &SharePath) -> bool {
-        let ours = share.path_in(&self.share, path);
-        ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
-    }
-}

@@ -456,7 +456,7 @@ mod tests {
 
     use super::super::turn::tests::run;
     use super::*;
-    use crate::push::tests::rig::Rig;
+    use crate::push::tests::rig::{Rig, hasty_clock};
 
     /// NEGOTIATE, and so many of the shortest requests.
     fn requests(count: u64) -> Vec<u8> {
@@ -571,5 +571,17 @@ mod tests {
             let first = after_turns.iter().find(|count| **count > 0).unwrap();
             assert!(*first > 100, "{after_turns:?}");
         });
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_no_answer_is_dropped() {
+        let rig = Rig::at(hasty_clock());
+        let (_stop, stopped) = watch::channel(false);
+        let (mut peer, _client) = connected(&rig, stopped);
+        // More than both sockets hold.
+        peer.out.bytes().resize(64 << 20, 0);
+        let hang = Duration::from_secs(60);
+        let written = tokio::time::timeout(hang, peer.write()).await.expect("it is not waited for");
+        assert!(matches!(written, Err(End::PeerDoesNotRead)), "{written:?}");
     }
 }

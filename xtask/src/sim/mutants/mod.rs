@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Args;
 
 use self::faults::{FAULTS, Fault, Place};
-use super::{EXAMPLES, Simulator, simulator};
+use super::{EXAMPLES, Simulator};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
 use crate::workspace;
@@ -28,25 +28,31 @@ pub(crate) struct Options {
 /// Plants all faults in one copy of the tree, each behind a question for its number, builds it once, and for each runs
 /// seeds until one fails.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let simulator = simulator()?;
+    let driver = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
+    Step::new("cargo").args(driver).dir(&workspace::root()).builds().run()?;
     let mut tally = Tally::default();
     let chosen =
         |fault: &&Fault| options.name.as_ref().is_none_or(|name| fault.name.contains(name));
     let tree = workspace::kept("mutants-sim")?.join("tree");
     bring_up_to_date(&tree)?;
-    let programs = match build(&tree)? {
-        Ok(programs) => programs,
+    let release = match build(&tree)? {
+        Ok(release) => release,
         Err(why) => {
             tally.count("the tree with all faults builds", Err(why));
             return Ok(tally);
         }
     };
+    let simulator = Simulator {
+        own: workspace::target().join("release/landfast-sim"),
+        landfast: release.join("landfast"),
+        examples: release.join("examples"),
+    };
     // Of what is planted nothing may happen that was not asked for.
-    let sound = simulator.of_build(&programs).run(0, SOUND, &[])?;
+    let sound = simulator.run(0, SOUND, &[])?;
     tally.count("the tree with all faults asleep shows none", super::judged(&sound));
     for (number, fault) in FAULTS.iter().enumerate().filter(|(_, fault)| chosen(fault)) {
         let began = Instant::now();
-        let found = find(number, &simulator.of_build(&programs), options.seconds)?;
+        let found = find(number, &simulator, options.seconds)?;
         println!("  {}: {}, {} s", fault.name, verdict(&found), began.elapsed().as_secs());
         tally.count(fault.name, found.map(drop));
     }
@@ -146,17 +152,6 @@ fn write_where_it_differs(to: &Path, bytes: &[u8]) -> Result<(), Failure> {
         return Ok(());
     }
     fs::write(to, bytes).map_err(Failure::io("writing", to))
-}
-
-impl Simulator {
-    // The same simulator over programs of another build.
-    fn of_build(&self, release: &Path) -> Self {
-        Self {
-            own: self.own.clone(),
-            landfast: release.join("landfast"),
-            examples: release.join("examples"),
-        }
-    }
 }
 
 impl Place {

@@ -161,6 +161,25 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_file_that_lost_its_name_after_it_was_found_is_not_opened() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let (path, seen) = (SharePath::parse("f").unwrap(), core.files.nodes.takings.seen());
+    let found = share.locate(&path).unwrap().found.unwrap();
+    rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
+    rig.close(one.id).await;
+    let node = core.files.nodes.node(found.key);
+    node.removed().await;
+    assert!(!rig.dir.path().join("f").exists());
+    let wish = wish(&rig, "f", 1);
+    let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
+    let record = enter::new_record(&core.files, &wish, &share, sharing, path, found.key).unwrap();
+    let entered = enter::enter(&core.files, &node, &wish, record, &seen).unwrap();
+    assert!(matches!(entered, Entered::Wait(Attempt::Again)));
+}
+
+#[tokio::test]
 async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_deleted() {
     let rig = Rig::new();
     let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
@@ -248,7 +267,7 @@ async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
         let found =
             rig.core.files.shares()[0].locate(&SharePath::parse("f").unwrap()).unwrap().found;
         let node = nodes.node(found.unwrap().key);
-        let claimed = Node::claim_victim(&node, |_| true).unwrap().unwrap();
+        let claimed = Node::claim_victim(&node, |_, _| true).unwrap().unwrap();
         drop(renaming);
         let may_rename = nodes.takings.may_rename();
         let goes_on = tokio::time::timeout(Duration::from_secs(60), may_rename).await.is_ok();

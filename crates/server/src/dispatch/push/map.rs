@@ -8,8 +8,8 @@ use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
 use remote::host::PushConnection;
 use smb::push::{
-    Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
-    PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
+    Capabilities, CommitRequest, Generation, MapRequest, MapResponse, PushConnectionId,
+    QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
 };
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
@@ -22,7 +22,7 @@ use super::wait::wait;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::persist;
-use crate::push::mapping;
+use crate::push::mapping::{self, DESCRIPTOR_LENGTH_MAX, REGION_LENGTH_MAX};
 use crate::push::recall::{WRITES, finish};
 use crate::push::region::{Region, RegionParts};
 use crate::push::witness::Media;
@@ -287,10 +287,6 @@ fn refused(error: ParseError) -> NtStatus {
     error.status()
 }
 
-/// The greatest length of one descriptor: a page below 4 GiB, so that pieces stay aligned.
-const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
-/// The longest region: the greatest number of descriptors in an answer limits it.
-pub(super) const REGION_LENGTH_MAX: u64 = DESCRIPTOR_LENGTH_MAX * MAP_DESCRIPTORS_MAX as u64;
 const MAP_FIXED: u64 = 56;
 const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;
 

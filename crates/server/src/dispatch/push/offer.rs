@@ -15,12 +15,12 @@ use smb::push::{
 use tracing::{debug, warn};
 use tree::Share;
 
-use super::map::REGION_LENGTH_MAX;
 use crate::access::{self, Look};
 use crate::connections::Session;
 use crate::dispatch::call::Call;
 use crate::dispatch::create::PushWish;
 use crate::push::Push;
+use crate::push::mapping::REGION_LENGTH_MAX;
 use crate::push::recall::milliseconds;
 use crate::state::Open;
 use crate::state::caching::Caching;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
-use basics::{Clock, Environment};
+use basics::{Clock, Environment, TimeSource};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use remote::host::{HostError, Later, PushConnection, Registrar};
@@ -94,7 +94,12 @@ impl Rig {
 
     /// A share in a directory of its own in `parent`.
     pub(crate) fn on(parent: &str, grace: Duration) -> Self {
-        Self::of_share(parent, grace, |_| {})
+        Self::of_share(parent, grace, Clock::host(), |_| {})
+    }
+
+    /// A share in memory, by this clock.
+    pub(crate) fn at(clock: Clock) -> Self {
+        Self::of_share("/dev/shm", Duration::from_secs(3600), clock, |_| {})
     }
 
     /// A share in memory, with a node `device` that stands for a medium.
@@ -108,14 +113,19 @@ impl Rig {
     }
 
     fn with_node(show: impl FnOnce(&mut Share)) -> Self {
-        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), show);
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
         rig
     }
 
-    fn of_share(parent: &str, grace: Duration, change: impl FnOnce(&mut Share)) -> Self {
+    fn of_share(
+        parent: &str,
+        grace: Duration,
+        clock: Clock,
+        change: impl FnOnce(&mut Share),
+    ) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let mut exported = ShareConfig::new("data", dir.path());
         exported.emulate_persistence = true;
@@ -123,7 +133,7 @@ impl Rig {
         change(&mut share);
         let share = Arc::new(share);
         let core = Arc::new(Core::new(CoreParts {
-            environment: Environment::host(),
+            environment: Environment { clock: clock.clone(), ..Environment::host() },
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
             names: CommonNames::default(),
@@ -135,7 +145,7 @@ impl Rig {
             announced: Vec::new(),
             push: Push::new(
                 PushPolicy { grace, ..PushPolicy::default() },
-                Clock::host(),
+                clock,
                 Handle::current(),
             ),
             runtime: Handle::current(),
@@ -469,6 +479,28 @@ fn agreed() -> Agreed {
         signing: SigningAlgorithm::AesCmac,
         cipher: None,
         posix: false,
+    }
+}
+
+/// A clock that lets a second pass each time it is looked at. It is a day behind the timers of tokio, which therefore
+/// have fired when they are set: what waits for a deadline alone is over at once, after as many looks as it takes.
+pub(crate) fn hasty_clock() -> Clock {
+    let started = Instant::now() - Duration::from_secs(24 * 3600);
+    Clock::given(Arc::new(Hasty { started, looks: AtomicU64::new(0) }))
+}
+
+struct Hasty {
+    started: Instant,
+    looks: AtomicU64,
+}
+
+impl TimeSource for Hasty {
+    fn now(&self) -> Instant {
+        self.started + Duration::from_secs(self.looks.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
     }
 }
 
