@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
-use crate::workspace;
+use crate::{samba, workspace};
 
 /// Installs what is missing, or says what to install.
 pub(crate) fn run() -> Outcome {
@@ -19,6 +19,9 @@ pub(crate) fn run() -> Outcome {
     let ensurepip = Step::new("python3").args(["-c", "import ensurepip"]).quiet().finish()?;
     if !ensurepip.status.success() && !packages.contains(&"python3-venv") {
         packages.push("python3-venv");
+    }
+    if !samba::has_modules() {
+        packages.push(samba::MODULES_PACKAGE);
     }
     if packages.is_empty() {
         println!("  all programs are there");
@@ -100,12 +103,19 @@ fn on_path(program: &str) -> bool {
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
     ("mke2fs", "e2fsprogs"),
+    ("fio", "fio"),
     ("git", "git"),
     ("go", "golang-go"),
     ("kadmin.local", "krb5-admin-server"),
     ("krb5kdc", "krb5-kdc"),
     ("kinit", "krb5-user"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdinfo", "libnbd-bin"),
+    ("nbdkit", "nbdkit"),
+    ("openssl", "openssl"),
     ("python3", "python3-venv"),
+    ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
     ("smbd", "samba"),
     ("smbpasswd", "samba-common-bin"),
     ("smbclient", "smbclient"),

@@ -13,6 +13,7 @@ mod failure;
 mod flood;
 mod fuzz;
 mod guest;
+mod interleavings;
 mod interop;
 mod kill9;
 mod landfast;
@@ -21,6 +22,8 @@ mod lookup;
 mod machine;
 mod model;
 mod mutants;
+mod nbd_bench;
+mod nbd_server;
 mod peer;
 mod placement;
 mod polling;
@@ -30,6 +33,7 @@ mod rights;
 mod samba;
 mod siege;
 mod sim;
+mod states;
 mod suite;
 mod torture;
 mod workspace;
@@ -77,16 +81,24 @@ enum Task {
     Siege(siege::Options),
     /// Clients that do anything against a model, with cut connections and a server that is killed.
     Model(model::Options),
+    /// Ask our server and smbd the same, step by step: names, locks, leases.
+    Lockstep(states::Lockstep),
+    /// Clients at once on a few files: whoever caches is told of each change, and no two grants exclude each other.
+    Caching(states::Caching),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
     /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
     Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
+    /// What threads share without a lock, under all orders in which they may run.
+    Interleavings(interleavings::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// The NBD server next to nbdkit's memory plugin, interleaved.
+    NbdBench(nbd_bench::Options),
     /// Who may do what, cell by cell, against a table typed from the specifications.
     Rights(rights::Options),
     /// Names in a directory of 100,000, found ignoring case.
@@ -124,6 +136,8 @@ enum Interop {
     },
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
+    /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
+    Nbd,
     /// The tests of pike-smb2, each with a time limit.
     Pike {
         /// Whose server.
@@ -158,6 +172,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
+        Task::Interop(Interop::Nbd) => interop::nbd::run(),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
@@ -169,10 +184,14 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Flood(options) => flood::run(options),
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
+        Task::Lockstep(options) => states::lockstep(options),
+        Task::Caching(options) => states::caching(options),
         Task::Sim(options) => sim::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
+        Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::NbdBench(options) => nbd_bench::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),

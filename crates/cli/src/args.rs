@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Passwd(Passwd),
     /// Remove streams whose file a local program has removed; the share may be served meanwhile
     Sweep(Sweep),
+    /// Disks whose sectors are never torn: make, check, serve over NBD
+    Volume(crate::volume::args::Volume),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -70,6 +72,7 @@ impl Command {
             | Self::Demo(_)
             | Self::Floor(_)
             | Self::Sweep(_)
+            | Self::Volume(_)
             | Self::Completions(_) => true,
         }
     }
@@ -247,7 +250,7 @@ pub(crate) struct Bench {
     /// FILE.MODE.THREAD, and removes it in the end
     pub(crate) url: String,
     /// Block size: bytes, or with K or M
-    #[arg(short = 'b', default_value = "4K", value_parser = crate::bench::plan::size)]
+    #[arg(short = 'b', default_value = "4K", value_parser = crate::size::size)]
     pub(crate) block: u64,
     /// Threads, each with connections of its own
     #[arg(short = 't', default_value_t = 1)]
@@ -275,7 +278,7 @@ pub(crate) struct Bench {
     #[arg(short = 'r')]
     pub(crate) random: bool,
     /// Size of the file that is read and written
-    #[arg(long, default_value = "64M", value_parser = crate::bench::plan::size)]
+    #[arg(long, default_value = "64M", value_parser = crate::size::size)]
     pub(crate) file_size: u64,
     /// Measure in files FILE.MODE.THREAD that are there, and leave them: their bytes are OVERWRITTEN
     #[arg(long)]
@@ -312,7 +315,7 @@ pub(crate) struct BenchFiles {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
     /// Bytes written to each, or with K or M
-    #[arg(short = 'b', default_value = "1K", value_parser = crate::bench::plan::size)]
+    #[arg(short = 'b', default_value = "1K", value_parser = crate::size::size)]
     pub(crate) block: u64,
     /// Files worked on at once
     #[arg(short = 'o', default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]

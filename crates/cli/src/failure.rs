@@ -1,14 +1,15 @@
 //! The failures of commands, worded so that a person knows what to do next.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use client::{ClientError, SmbUrl};
 use server::KeytabFileError;
 use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
-use crate::{run_as, start_hints, words};
+use crate::volume::{NbdFailure, VolumeFailure};
+use crate::{output, run_as, start_hints, words};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +91,12 @@ pub(crate) enum Failure {
         "the file lies in memory that a power failure erases (tmpfs): its server refuses commits"
     )]
     NotDurable,
+    /// A volume cannot be made, opened, checked or served.
+    #[error("{action} {}: {source}", path.display())]
+    Volume { action: &'static str, path: PathBuf, source: VolumeFailure },
+    /// Volumes cannot be offered over NBD.
+    #[error(transparent)]
+    Nbd(#[from] NbdFailure),
     /// The server cannot run as the named user.
     #[error("run_as: {0}")]
     RunAs(&'static str),
@@ -137,6 +144,7 @@ impl Failure {
             Self::ControlForbidden(_) => Some(
                 "a server of another user may run there: ask as that user or as root (sudo landfast status)",
             ),
+            Self::Volume { source, .. } => source.hint(),
             Self::NotDurable => Some(
                 "start the server with --emulate-persistence to measure without durability, or put the share on a \
                  disk; reads alone (-w 0) need neither",
@@ -174,8 +182,14 @@ impl Failure {
 
     /// Wraps an error of the client.
     pub(crate) fn remote(action: &'static str, url: &SmbUrl) -> impl FnOnce(ClientError) -> Self {
-        let url = url.to_string();
+        let url = output::shown(&url.to_string()).into_owned();
         move |source| Self::RemoteFile { action, url, source: Box::new(source) }
+    }
+
+    /// Wraps an error of a volume.
+    pub(crate) fn volume(action: &'static str, path: &Path) -> impl Fn(VolumeFailure) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Volume { action, path: path.clone(), source }
     }
 
     /// Wraps an error of the local file system.

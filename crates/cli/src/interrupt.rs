@@ -69,7 +69,8 @@ impl Stops {
         }
     }
 
-    async fn received(&mut self) -> Stop {
+    /// The next signal.
+    pub(crate) async fn received(&mut self) -> Stop {
         tokio::select! {
             () = received(&mut self.hangup) => Stop::Hangup,
             () = received(&mut self.interrupt) => Stop::Interrupt,

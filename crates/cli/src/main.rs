@@ -16,9 +16,11 @@ mod passwd;
 mod remote;
 mod run_as;
 mod serve;
+mod size;
 mod start_hints;
 mod status;
 mod sweep;
+mod volume;
 mod words;
 
 use std::io::{self, Write as _};
@@ -83,6 +85,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Floor(floor) => bench::floor::respond(&floor),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Sweep(sweep) => sweep::run(&sweep),
+        Command::Volume(volume) => volume::run(&volume.command),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }

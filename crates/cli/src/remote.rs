@@ -9,10 +9,13 @@ use smb::push::{Durability, PushRequest, PushResponse, Rights};
 
 use crate::failure::Failure;
 
-/// Parses a URL; the password may come from the environment instead, where `ps` does not show it.
+/// Parses a URL; the password of the user whom it names may come from the environment instead, where `ps` does not
+/// show it. A guest proves nothing: a server that nobody has named a user to gets no proof that it could use to
+/// guess the password.
 pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
     let mut url: SmbUrl = text.parse().map_err(client::ClientError::from)?;
     if url.password.is_empty()
+        && !url.user.is_empty()
         && let Ok(password) = std::env::var(PASSWORD_VARIABLE)
     {
         url.password = password.into();

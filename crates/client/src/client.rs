@@ -1,6 +1,6 @@
 //! A client of one share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -15,7 +15,7 @@ use smb::{Command, Empty, Name};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::connection::{Connection, Negotiated, Request, negotiate};
+use crate::connection::{Connection, Negotiated, Patience, Request, negotiate};
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, FileStat, OpenOptions};
 use crate::options::{ConnectOptions, Protection};
@@ -29,6 +29,7 @@ use crate::{directory, session};
 #[derive(Clone, Debug)]
 pub struct Client {
     tree: Arc<Tree>,
+    listing_bytes_max: usize,
 }
 
 impl Client {
@@ -60,13 +61,16 @@ impl Client {
         share: &str,
         options: &ConnectOptions,
     ) -> Result<Self, ClientError> {
-        let connection =
-            Connection::start(transport, options.answer_timeout, options.environment.clone());
+        let patience = Patience { silence: options.answer_timeout, call: options.call_timeout };
+        let mut addresses: Vec<IpAddr> = transport.peer.into_iter().collect();
+        addresses.extend(&options.push_addresses);
+        let environment = options.environment.clone();
+        let connection = Connection::start(transport, patience, addresses, environment);
         negotiate(&connection, options, host).await?;
         let session = session::set_up(&connection, initiator, options).await?;
         let encrypt = options.encryption == Protection::Required;
         let tree = Tree::enter(connection, session, host, share, encrypt).await?;
-        Ok(Self { tree: Arc::new(tree) })
+        Ok(Self { tree: Arc::new(tree), listing_bytes_max: options.listing_bytes_max })
     }
 
     /// The outcome of the negotiation.
@@ -144,6 +148,10 @@ impl Client {
         Ok(FileControl::new(runtime, self.clone(), path, options, file, range.clone()))
     }
 
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     pub(crate) fn environment(&self) -> &Environment {
         self.tree.connection().environment()
     }
@@ -172,13 +180,14 @@ impl Client {
         Ok(stat)
     }
 
-    /// The entries of a directory, without `.` and `..`.
+    /// The entries of a directory, without `.` and `..`. Where a name is no UTF-16 it has U+FFFD, and no path
+    /// leads to it.
     ///
     /// # Errors
-    /// The server's status.
+    /// The server's status; a listing beyond the bounds of [`ConnectOptions`]; a name that is no name.
     pub async fn list(&self, path: &str) -> Result<Vec<DirectoryEntry>, ClientError> {
         let file = self.open(path, &OpenOptions::directory()).await?;
-        let entries = directory::list(&self.tree, file.id()).await?;
+        let entries = directory::list(&self.tree, file.id(), self.listing_bytes_max).await?;
         file.close().await?;
         Ok(entries)
     }

@@ -1,7 +1,7 @@
 //! The errors of a client, and who is to blame for each.
 //!
-//! A [`ConnectionError`] ends the connection and everything on it; all other errors end one
-//! operation.
+//! A [`ConnectionError`] ends the connection and everything on it, except those that say that the connection
+//! goes on; all other errors end one operation.
 
 use std::io;
 
@@ -60,6 +60,23 @@ pub enum ClientError {
     /// The address cannot be used.
     #[error(transparent)]
     ConfigUrl(#[from] UrlError),
+    /// A request cannot carry so many bytes.
+    #[error("{len} bytes do not fit a request of this connection, which carries {max}")]
+    ConfigTooLong {
+        /// Bytes of the request.
+        len: usize,
+        /// The most that a request carries.
+        max: u32,
+    },
+    /// A listing takes more memory than allowed ([`crate::ConnectOptions::listing_bytes_max`]).
+    #[error("the server lists more than fits {bytes_max} bytes")]
+    PeerListing {
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// A listing goes on without names, or for longer than a call may take.
+    #[error("the server's listing does not end")]
+    PeerListingEndless,
     /// A name is too long for the protocol.
     #[error(transparent)]
     ConfigName(#[from] NameTooLong),
@@ -143,6 +160,15 @@ pub enum ConnectionError {
     /// The server took the last credit: no request could ever be sent again.
     #[error("the server left us no credit")]
     PeerCredits,
+    /// The server does not grant the credits that a request needs. The connection goes on.
+    #[error("the server does not grant the {charge} credits that the request needs")]
+    PeerFewCredits {
+        /// The credits that the request needs.
+        charge: u16,
+    },
+    /// The server has not answered within [`crate::ConnectOptions::call_timeout`]. The connection goes on.
+    #[error("the server has not answered message {:#x} in the time that a call may take", .0.0)]
+    PeerLate(MessageId),
     /// The server was silent for as long as [`crate::ConnectOptions::answer_timeout`] allows.
     #[error("the server owes an answer and says nothing")]
     PeerSilent,

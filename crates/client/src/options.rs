@@ -1,5 +1,6 @@
 //! The client's requirements for a connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use basics::Environment;
@@ -26,6 +27,15 @@ pub struct ConnectOptions {
     /// How long the server may be silent while it owes an answer before the connection fails. ECHO
     /// checks a server that said that a request may take long.
     pub answer_timeout: Duration,
+    /// How long one request may take, whatever the server sends meanwhile: it said that the request may take
+    /// long, or grants no credits for it. Then the call fails, at most a fifth of `answer_timeout` later; the
+    /// connection goes on.
+    pub call_timeout: Duration,
+    /// Most bytes of memory that the entries of one listing may take.
+    pub listing_bytes_max: usize,
+    /// Further addresses at which the client may look for the push listener of the server, beside the address
+    /// of the SMB connection and those that the server announces over it.
+    pub push_addresses: Vec<IpAddr>,
     /// Where the client takes time and random numbers from, among them the salts and challenges of its
     /// proofs: outside tests this is the host.
     pub environment: Environment,
@@ -48,6 +58,9 @@ impl Default for ConnectOptions {
             posix: false,
             connect_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(300),
+            listing_bytes_max: 512 << 20,
+            push_addresses: Vec::new(),
             environment: Environment::host(),
         }
     }

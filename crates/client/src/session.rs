@@ -73,24 +73,28 @@ fn finish(
         if options.signing == Protection::Required {
             return Err(ClientError::ConfigSigning);
         }
-        return Ok(Arc::new(SessionSecurity::without_keys(id)));
+        let session = Arc::new(SessionSecurity::without_keys(id));
+        connection.add_session(Arc::clone(&session));
+        return Ok(session);
     }
-    if !answer.token.is_empty() {
+    let negotiated = connection.negotiated();
+    let sign = options.signing == Protection::Required || negotiated.server_requires_signing;
+    let is_signed = negotiated.dialect >= Dialect::SMB_3_0 || sign;
+    // Where no signature proves the server, its last token must.
+    if !answer.token.is_empty() || !is_signed {
         initiator.step(Some(answer.token))?;
     }
     let key = initiator.session_key().ok_or(ClientError::ConfigSigning)?;
     let keys = schedule.derive(&key, Role::Client);
-    let negotiated = connection.negotiated();
     let encrypt = options.encryption == Protection::Required
         || answer.flags.contains(SessionFlags::ENCRYPT_DATA);
     if encrypt && keys.sealing.is_none() {
         return Err(ClientError::ConfigEncryption);
     }
-    let sign = options.signing == Protection::Required || negotiated.server_requires_signing;
     let session = SessionSecurity::new(id, (keys, connection.lane()), sign, encrypt);
     // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed in any case. With 3.1.1 its signature
     // proves that the negotiation was not changed.
-    if negotiated.dialect >= Dialect::SMB_3_0 || sign {
+    if is_signed {
         session.verify_final(response.pdu()).map_err(ClientError::PeerUnproven)?;
     }
     let session = Arc::new(session);

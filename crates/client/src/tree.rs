@@ -2,16 +2,20 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.2.4, §3.2.5.5.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use smb::fsctl::NetworkInterface;
 use smb::negotiate::Dialect;
 use smb::{
-    Command, ControlCode, Empty, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
+    Command, ControlCode, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
     TreeConnectRequest, TreeConnectResponse, TreeId,
 };
 
 use crate::connection::validate_input;
-use crate::connection::{Connection, Half, PendingResponse, Request, Response, SessionSecurity};
+use crate::connection::{
+    Connection, Half, Leftover, PendingResponse, Request, Response, SessionSecurity,
+};
 use crate::error::{ClientError, ConnectionError};
 
 /// A share that the client has entered. The client leaves it when the last clone is dropped.
@@ -79,13 +83,60 @@ impl Tree {
         self.connection.submit(self.request(command, payload), body).await
     }
 
-    /// As [`Tree::submit`], if there are credits for it at once.
-    pub(crate) fn try_submit(
+    /// Most bytes of the answer to a query or control.
+    pub(crate) fn answer_max(&self) -> u32 {
+        let negotiated = self.connection.negotiated().transact_size_max();
+        negotiated.min(self.connection.receives_max())
+    }
+
+    /// Checks that a request can carry so many bytes.
+    pub(crate) fn check_len(&self, len: usize) -> Result<(), ClientError> {
+        let negotiated = self.connection.negotiated().transact_size_max();
+        let max = negotiated.min(self.connection.sends_max());
+        match u32::try_from(len).is_ok_and(|len| len <= max) {
+            true => Ok(()),
+            false => Err(ClientError::ConfigTooLong { len, max }),
+        }
+    }
+
+    /// The addresses that the server announces, in canonical form.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub(crate) async fn announced(&self) -> Result<Vec<IpAddr>, ClientError> {
+        let request = IoctlRequest {
+            code: ControlCode::QUERY_NETWORK_INTERFACE_INFO,
+            file_id: NO_FILE,
+            input: &[],
+            input_response_max: 0,
+            output_response_max: INTERFACES_LEN_MAX.min(self.answer_max()),
+            is_fsctl: true,
+        };
+        let payload = usize::try_from(request.output_response_max).expect("u32 fits usize");
+        let response = self.call(Command::IOCTL, payload, |out| request.emit(out)).await?;
+        let output = response.parse(IoctlResponse::parse)?.output;
+        let list = response.parse(|_| NetworkInterface::parse_list(output))?;
+        Ok(list.into_iter().map(|interface| interface.address.to_canonical()).collect())
+    }
+
+    /// Closes a file as soon as there is a credit for it, without waiting.
+    pub(crate) fn close_file(&self, file_id: FileId) {
+        self.connection.close_file(self.session.id(), self.id, self.encrypt, file_id);
+    }
+
+    /// What is left to do when the caller of a CREATE has stopped waiting.
+    pub(crate) fn unwanted_file(&self) -> Leftover {
+        Leftover::File { tree: self.id, encrypt: self.encrypt }
+    }
+
+    /// Sends a control whose answer may take for ever.
+    pub(crate) async fn submit_for_ever(
         &self,
-        command: Command,
+        payload: usize,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<PendingResponse> {
-        self.connection.try_submit(self.request(command, 0), body)
+    ) -> Result<PendingResponse, ConnectionError> {
+        let request = Request { for_ever: true, ..self.request(Command::IOCTL, payload) };
+        self.connection.submit(request, body).await
     }
 
     /// Sends a request and waits for its answer, which must report success.
@@ -161,8 +212,10 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         // Best effort: the connection mostly ends right after, and the tree with it.
-        let _ = self.try_submit(Command::TREE_DISCONNECT, |out| Empty.emit(out));
+        self.connection.leave_tree(self.session.id(), self.id, self.encrypt);
     }
 }
 
+/// As many interfaces as a list may have.
+const INTERFACES_LEN_MAX: u32 = 64 * 1024;
 const NO_FILE: FileId = FileId { persistent: u64::MAX, volatile: u64::MAX };

@@ -201,7 +201,7 @@ fn an_invalid_region_is_refused_with_advice() {
     );
     #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
     refused(8192..4096, settings());
-    refused(0..8192, RegionSettings { journal_bytes: 0, ..settings() });
+    refused(0..8192, RegionSettings { unconfirmed_bytes: 0, ..settings() });
     // None of the refused requests left anything behind.
     let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());

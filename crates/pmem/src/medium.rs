@@ -231,6 +231,18 @@ pub enum DurabilityClass {
     Volatile,
 }
 
+impl DurabilityClass {
+    /// Whether a medium of this class guarantees what `promised` does.
+    pub fn keeps(self, promised: Self) -> bool {
+        use DurabilityClass::{Pmem, Storage, Volatile};
+        match promised {
+            Volatile => true,
+            Storage => matches!(self, Pmem | Storage),
+            Pmem => self == Pmem,
+        }
+    }
+}
+
 impl fmt::Display for DurabilityClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

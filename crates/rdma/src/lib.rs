@@ -16,6 +16,7 @@ mod common;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod interface;
+mod shared;
 mod soft;
 mod verbs;
 mod wrap;

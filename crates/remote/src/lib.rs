@@ -6,11 +6,17 @@
 //! not know. `client` has those of SMB2.
 //!
 //! [`AsyncRegion`] is a region driven by a thread of its own.
+//!
+//! The other side is a [`host::Host`]: engine threads that listen, admit peers by a token, and register
+//! ranges of media for them.
 #![forbid(unsafe_code)]
 
+pub mod host;
 mod region;
+mod shared;
 
 pub use region::{
-    AsyncRegion, Control, FallbackReason, Finished, Invitation, Mapping, Messages, Path, Piece,
-    Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, Ticket, Ways,
+    AsyncRegion, Control, FallbackReason, Finished, Invitation, Listener, Mapping, Messages, Path,
+    Piece, Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, SharedEngine,
+    Ticket, Ways,
 };

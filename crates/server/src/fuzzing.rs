@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use remote::host::{HostError, Later, PushConnection, Registrar};
 use smb::Guid;
 use smb::crypto::{SigningAlgorithm, SigningKey};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
@@ -22,7 +23,6 @@ use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::dispatch::{Connection, Stage, end_of_connection};
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
@@ -123,7 +123,7 @@ impl Machine {
         let disk = enter(Target::Disk(Arc::clone(&self.core.shares()[0])));
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
         assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
-        self.core.push.add_connection(session.id, EngineConnection(1));
+        self.core.push.add_connection(session.id, PushConnection(1));
         let channel = Arc::new(Channel { session, signing: Some(of_channel) });
         channel.session.join(link, Arc::clone(&channel)).expect("it is the first");
         place
@@ -211,11 +211,11 @@ impl Registrar for Yes {
 
     fn register(
         &self,
-        _: EngineConnection,
+        _: PushConnection,
         _: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Result<MemoryRegion, NotRegistered>> {
+    ) -> Later<Result<MemoryRegion, HostError>> {
         let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
@@ -231,11 +231,11 @@ impl Registrar for Yes {
         })
     }
 
-    fn deregister(&self, _: EngineConnection, _: Rkey) -> Later<()> {
+    fn deregister(&self, _: PushConnection, _: Rkey) -> Later<()> {
         Box::pin(async {})
     }
 
-    fn disconnect(&self, _: EngineConnection) {}
+    fn disconnect(&self, _: PushConnection) {}
 }
 
 /// The time for tasks of the blocking pool, which closes files.

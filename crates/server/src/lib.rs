@@ -10,8 +10,7 @@
 //! | `status` | the failures of a share, as clients are told them |
 //! | `service` | what all connections share; the lock order |
 //! | `dispatch` | one file per command: answered now, or later |
-//! | `engine` | the thread that owns the RDMA engine |
-//! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
+//! | `push` | regions mapped for one-sided access: tokens, registrations, recall; the gate of the engine threads (`remote::host`) |
 //! | `exports` | opening shares: what can fail first, then what changes the disk |
 //! | `host` | what the machine says of its network |
 //! | `kerberos` | the keytab's file |
@@ -24,7 +23,6 @@ mod access;
 mod config;
 mod descriptors;
 mod dispatch;
-mod engine;
 mod exports;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
@@ -39,6 +37,7 @@ mod reload;
 pub mod report;
 mod server;
 mod service;
+mod shared;
 mod state;
 mod status;
 mod transport;

@@ -9,8 +9,10 @@ use std::sync::{Arc, Weak};
 use basics::{Environment, Random, RandomError};
 use pmem::DurabilityClass;
 use rdma::{
-    EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider, SoftProvider,
+    Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
+    SoftProvider,
 };
+use remote::host::{Host, HostOptions, OpenHost};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
@@ -22,17 +24,16 @@ use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
-use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::exports;
 use crate::limits::DESCRIPTORS_MIN;
 use crate::memory;
 use crate::panics::keep_going;
-use crate::push::registrar::Registrar;
-use crate::push::{self, Push};
+use crate::push::{self, Push, PushGate};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
 use crate::state::{Resource as Held, durable, persistent};
+use crate::transport::direct::Direct;
 use crate::transport::tcp;
 
 /// The file server.
@@ -179,7 +180,7 @@ fn open_engine(
     listen: SocketAddr,
     config: &ServerConfig,
     environment: &Environment,
-) -> Result<OpenEngine, StartError> {
+) -> Result<OpenHost, StartError> {
     let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
     let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
         (Some(path), ProviderChoice::Soft) => captured(SoftProvider, path)?,
@@ -204,8 +205,16 @@ fn open_engine(
             None
         }
     };
-    let options = EngineOptions { listen, same_host, provider, engine, threads };
-    OpenEngine::open(options).map_err(failed)
+    let options = HostOptions {
+        listen,
+        same_host,
+        provider,
+        engine,
+        threads,
+        runtime: tokio::runtime::Handle::current(),
+        stop_grace: config.limits.shutdown_grace,
+    };
+    OpenHost::open(options).map_err(failed)
 }
 
 // Nobody else can have taken a random name, and only this host has it: a client that finds it has found this server.
@@ -226,14 +235,15 @@ fn captured(
     Ok(Arc::new(captured.map_err(failed)?))
 }
 
-fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {
-    let (handle, reaches_files) = (engine.handle().clone(), engine.reaches_files());
-    let address = handle.address();
-    let same_host = engine.same_host();
-    let bridge = Arc::new(PushBridge::new(core, handle, reaches_files));
-    core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address, same_host);
-    let gate: Arc<dyn Gate> = bridge;
-    let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
+fn run_engine(engine: OpenHost, core: &Arc<Core>) -> Result<Host, StartError> {
+    let handle = engine.handle();
+    let (address, same_host) = (handle.address(), handle.same_host());
+    core.push.attach(Arc::new(handle.clone()), address, same_host);
+    let gate = Arc::new(PushGate::new(core));
+    // Connections that are no push connections are SMB Direct.
+    let direct =
+        |engine: &dyn Engine| Direct::new(Arc::clone(core), engine.waker(), engine.inline_max());
+    let threads = engine.run(gate, direct).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(threads)
 }
@@ -245,7 +255,7 @@ pub struct Running {
     tcp_address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
-    engine: Option<EngineThreads>,
+    engine: Option<Host>,
     /// The file that records RDMA connections.
     capture: Option<PathBuf>,
 }

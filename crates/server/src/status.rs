@@ -36,6 +36,7 @@ pub(crate) fn status_of(error: ShareError) -> NtStatus {
         // Only the forms that may block reach the wire; they never say so.
         ShareError::WouldBlock => NtStatus::UNSUCCESSFUL,
         ShareError::MediaIo(_) => NtStatus::IO_DEVICE_ERROR,
+        ShareError::MediaPoisoned => NtStatus::DATA_ERROR,
     }
 }
 

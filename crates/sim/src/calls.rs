@@ -71,6 +71,7 @@ impl Machine {
             libc::SYS_getdents64 => self.list(number, call),
             _ if self.is_of_sockets(number, call) => self.socket_call(number, call),
             libc::SYS_pwrite64 | libc::SYS_write => self.write_file(number, call),
+            libc::SYS_fallocate => self.reserve(number, call),
             libc::SYS_fdatasync | libc::SYS_fsync => self.flush(number, call),
             libc::SYS_statfs | libc::SYS_fstatfs => self.tell_file_system(number, call),
             libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_msync => {
@@ -80,10 +81,7 @@ impl Machine {
             | libc::SYS_recvfrom
             | libc::SYS_recvmsg
             | libc::SYS_accept4
-            | libc::SYS_flock => {
-                self.is_stirred = true;
-                self.read(number, call)
-            }
+            | libc::SYS_flock => self.read(number, call),
             _ => {
                 self.is_stirred = true;
                 Ok(())
@@ -122,7 +120,6 @@ impl Machine {
         let answer = tracee.answer()?;
         self.trace.note(&[answer.cast_unsigned()]);
         self.trace.line(|| format!("{:>12} thread {number}: {answer}", self.now));
-        self.is_stirred = true;
         Ok(answer)
     }
 
@@ -305,14 +302,19 @@ impl Machine {
             return Ok(());
         }
         if timeout == Some(0) {
-            // Who spins does so for a time, not for a number of rounds: each round costs this process a stop.
-            self.now += SPIN_COST;
-            self.threads[number].yields = true;
+            self.found_nothing(number);
             return self.answer(number, call, 0);
         }
         let deadline = earlier.unwrap_or_else(|| timeout.map(|timeout| self.now + timeout));
         self.wait(number, Wait { call: *call, until: Until::Ready(of), deadline, late: 0 });
         Ok(())
+    }
+
+    /// A thread has looked for work and found none. Who does so in a loop does it for a time, not for a number of rounds:
+    /// each round costs this process a stop.
+    pub(crate) fn found_nothing(&mut self, number: usize) {
+        self.now += SPIN_COST;
+        self.threads[number].yields = true;
     }
 
     // A read of a descriptor that would let its thread wait in the kernel waits here.

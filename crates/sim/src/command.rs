@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::machine::{Event, Machine};
 use crate::plan::Plan;
 use crate::scenario::{self, Outcome, Programs};
+use crate::site::Site;
 use crate::stage;
 
 /// Landfast's programs on virtual time: one seed, one run.
@@ -48,9 +49,12 @@ struct Build {
     /// `landfast`, as it is built
     #[arg(long)]
     landfast: PathBuf,
-    /// The directory of `model` and `commit_stream`, as they are built
+    /// The directory of `model`, `rivals` and `commit_stream`, as they are built
     #[arg(long)]
     examples: PathBuf,
+    /// A variable of the programs' environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    variable: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -89,17 +93,15 @@ struct Replay {
     /// Write all that happens to this file
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// Which worker's directory the run is in, as `run` printed it
-    #[arg(long, default_value_t = 0)]
-    slot: u64,
 }
 
 #[derive(Args, Clone, Debug)]
 struct Work {
     #[command(flatten)]
     run: Run,
+    /// Which of the jobs this is
     #[arg(long)]
-    slot: u64,
+    job: u64,
 }
 
 /// Carries out the command line.
@@ -122,13 +124,17 @@ impl Build {
         let whole = |path: &Path| {
             fs::canonicalize(path).map_err(|error| Failure::io("finding", path, error))
         };
-        Ok(Programs { landfast: whole(&self.landfast)?, examples: whole(&self.examples)? })
+        let variables = self.variable.iter().map(|text| {
+            let odd = || Failure::Usage(format!("`{text}` is no NAME=VALUE"));
+            let (name, value) = text.split_once('=').ok_or_else(odd)?;
+            Ok((name.to_owned(), value.to_owned()))
+        });
+        Ok(Programs {
+            landfast: whole(&self.landfast)?,
+            examples: whole(&self.examples)?,
+            variables: variables.collect::<Result<_, Failure>>()?,
+        })
     }
-}
-
-// Programs of a run see this path: one worker's runs are the same in each.
-fn site(slot: u64) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/landfast-sim/{slot:02}"))
 }
 
 fn probe() -> Result<ExitCode, Failure> {
@@ -159,8 +165,8 @@ fn one(replay: &Replay) -> Result<ExitCode, Failure> {
         }
         None => None,
     };
-    let outcome =
-        scenario::run(&replay.plan, &replay.build.programs()?, &site(replay.slot), lines)?;
+    let site = Site::free()?;
+    let outcome = scenario::run(&replay.plan, &replay.build.programs()?, site.path(), lines)?;
     println!("{}", replay.plan);
     println!("{}", summary(&outcome));
     for fault in &outcome.faults {
@@ -175,17 +181,18 @@ fn summary(outcome: &Outcome) -> String {
 }
 
 fn worker(work: &Work) -> Result<ExitCode, Failure> {
-    let Work { run, slot } = work;
-    let (programs, site) = (run.build.programs()?, site(*slot));
+    let Work { run, job } = work;
+    let (programs, site) = (run.build.programs()?, Site::free()?);
+    let site = site.path();
     let began = Instant::now();
-    let mut seed = run.from + slot;
+    let mut seed = run.from + job;
     while seed < run.from + run.seeds
         && run.limit.is_none_or(|limit| began.elapsed().as_secs() < limit)
     {
         let plan = Plan::of(seed);
-        let mut outcome = scenario::run(&plan, &programs, &site, None)?;
+        let mut outcome = scenario::run(&plan, &programs, site, None)?;
         if run.twice {
-            let again = scenario::run(&plan, &programs, &site, None)?;
+            let again = scenario::run(&plan, &programs, site, None)?;
             if again.digest != outcome.digest {
                 let (first, second) = (summary(&outcome), summary(&again));
                 outcome.faults.push(format!("two runs differ: {first}; {second}"));
@@ -194,8 +201,8 @@ fn worker(work: &Work) -> Result<ExitCode, Failure> {
         println!("ran {seed} {:016x} {} {}", outcome.digest, outcome.steps, outcome.lasted);
         if !outcome.faults.is_empty() {
             let (plan, outcome) =
-                if run.keep { (plan, outcome) } else { shrink(plan, outcome, &programs, &site)? };
-            println!("fault --slot {slot} {plan}");
+                if run.keep { (plan, outcome) } else { shrink(plan, outcome, &programs, site)? };
+            println!("fault {plan}");
             outcome.faults.iter().for_each(|fault| println!("  {fault}"));
             if run.first {
                 return Ok(ExitCode::FAILURE);
@@ -203,7 +210,6 @@ fn worker(work: &Work) -> Result<ExitCode, Failure> {
         }
         seed += run.jobs;
     }
-    let _ = fs::remove_dir_all(site);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -236,18 +242,16 @@ const SHRINK_TRIES: u32 = 40;
 fn all(run: &Run) -> Result<ExitCode, Failure> {
     let (began, own) = (Instant::now(), std::env::current_exe()?);
     let mut workers = Vec::new();
-    for slot in 0..run.jobs {
+    for job in 0..run.jobs {
         let mut worker = Command::new("taskset");
-        worker.args(["--cpu-list", &slot.to_string()]).arg(&own).args([
-            "work",
-            "--slot",
-            &slot.to_string(),
-        ]);
+        let job = job.to_string();
+        worker.args(["--cpu-list", &job]).arg(&own).args(["work", "--job", &job]);
         worker
             .arg("--landfast")
             .arg(&run.build.landfast)
             .arg("--examples")
             .arg(&run.build.examples);
+        worker.args(run.build.variable.iter().flat_map(|text| ["--variable", text]));
         for (name, value) in [("--from", run.from), ("--seeds", run.seeds), ("--jobs", run.jobs)] {
             worker.args([name, &value.to_string()]);
         }

@@ -1,12 +1,12 @@
 //! What programs see of files: the kernel's dates and inode numbers differ from run to run, so they are replaced.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
 use crate::calls::WALL_START;
 use crate::failure::Failure;
 use crate::machine::{Machine, Until, Wait};
-use crate::tracee::Call;
+use crate::tracee::{Call, low_half};
 
 impl Machine {
     /// Carries out a call that opens a file: there is none that tells how long the kernel let a thread compute.
@@ -18,7 +18,6 @@ impl Machine {
         {
             return self.answer(number, call, -i64::from(libc::ENOENT));
         }
-        self.is_stirred = true;
         Ok(())
     }
 
@@ -87,14 +86,31 @@ impl Machine {
             // Logs are opened to append.
             _ => file.metadata()?.len(),
         };
+        if needs_room(&file.metadata()?, offset + len as u64) && self.disk.is_full(self.now) {
+            return self.answer(number, call, -i64::from(libc::ENOSPC));
+        }
         Ok(self.disk.writes(inode, &file, offset, bytes)?)
+    }
+
+    /// Carries out a call that reserves blocks, which a full disk refuses.
+    pub(crate) fn reserve(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let frees = low_half(call.argument(1)) & libc::FALLOC_FL_PUNCH_HOLE != 0;
+        if !frees
+            && self.programs[self.threads[number].program].has_disk
+            && let Some((_, file)) = self.regular(number, call.descriptor(0))?
+            && needs_room(&file.metadata()?, call.argument(2).saturating_add(call.argument(3)))
+            && self.disk.is_full(self.now)
+        {
+            return self.answer(number, call, -i64::from(libc::ENOSPC));
+        }
+        Ok(())
     }
 
     /// Carries out a flush, which takes its time and can fail.
     pub(crate) fn flush(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
         let inode = self.regular(number, call.descriptor(0))?.map_or(0, |(inode, _)| inode);
-        let flush = self.disk.begins_flush(inode);
-        let late = if flush.fails { -i64::from(libc::EIO) } else { 0 };
+        let flush = self.disk.begins_flush(self.now, inode);
+        let late = flush.failure.map_or(0, |error| -i64::from(error));
         let deadline = Some(self.now + flush.takes);
         self.wait(number, Wait { call: *call, until: Until::Flushed(flush), deadline, late });
         Ok(())
@@ -135,6 +151,11 @@ impl Machine {
         let next = 100 + self.inodes.len() as u64;
         *self.inodes.entry(inode).or_insert(next)
     }
+}
+
+// A file whose blocks are all there takes bytes on a full disk too: that is what reserving them is for.
+fn needs_room(seen: &fs::Metadata, end: u64) -> bool {
+    seen.blocks() * 512 < seen.len().max(end)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

@@ -40,6 +40,7 @@ impl Machine {
             .stderr(errors?);
         stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
         stage.env(auxiliary::CELL_VARIABLE, auxiliary::CELL_TEXT);
+        stage.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let child = stage.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed());
         if waitpid(pid, Some(WaitPidFlag::__WALL))? != WaitStatus::Stopped(pid, Signal::SIGSTOP) {
@@ -88,8 +89,16 @@ impl Machine {
         self.reap(program)
     }
 
-    /// Waits for the next stop of a thread.
+    /// Waits for the next stop of a thread that is there.
     pub(crate) fn stop_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
+        match self.early.remove(&tid) {
+            Some(stop) => Ok(stop),
+            None => Ok(waitpid(tid, Some(WaitPidFlag::__WALL))?),
+        }
+    }
+
+    /// Waits for the next stop of a thread, or its end. The kernel looks at all threads for that.
+    pub(crate) fn stop_of_any(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
         if let Some(stop) = self.early.remove(&tid) {
             return Ok(stop);
         }
@@ -114,7 +123,10 @@ impl Machine {
                 let program = thread.program;
                 self.adopt(tid, program)?;
             }
-            WaitStatus::Stopped(_, signal) => thread.state = State::Computes(Some(signal)),
+            WaitStatus::Stopped(_, signal) => {
+                let is_counter = signal == Signal::SIGSEGV && thread.tracee.counts(self.now)?;
+                thread.state = State::Computes((!is_counter).then_some(signal));
+            }
             WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
                 thread.state = State::Ended;
                 let number = thread.program;
@@ -187,7 +199,7 @@ impl Machine {
     // Stops that the thread had reached before come first.
     fn end_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
         loop {
-            let stop = self.stop_of(tid)?;
+            let stop = self.stop_of_any(tid)?;
             if matches!(stop, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
                 return Ok(stop);
             }

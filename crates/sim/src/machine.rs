@@ -37,6 +37,8 @@ pub(crate) struct Machine {
     pub(crate) net: Net,
     pub(crate) disk: Disk,
     pub(crate) trace: Trace,
+    /// Variables that programs find in their environment, beside those of every run.
+    pub(crate) variables: Vec<(String, String)>,
     pub(crate) programs: Vec<Program>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) entropy: Chance,
@@ -141,6 +143,7 @@ impl Machine {
             net: Net::new(name, Chance::new(seed, 1), weather)?,
             disk: Disk::new(Chance::new(seed, 5), wear),
             trace: Trace::new(lines),
+            variables: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
             entropy: Chance::new(seed, 2),
@@ -171,7 +174,13 @@ impl Machine {
             if std::mem::take(&mut self.is_stirred) {
                 self.wake_the_ready()?;
             }
-            let Some(chosen) = self.choose() else {
+            let mut chosen = self.choose();
+            if chosen.is_none() {
+                // Calls that stop nobody may have made something ready.
+                self.wake_the_ready()?;
+                chosen = self.choose();
+            }
+            let Some(chosen) = chosen else {
                 let nobody = self.programs.iter().all(|program| program.has_ended);
                 let Some(next) = self.next_moment().or_else(|| nobody.then_some(until)) else {
                     return Ok(Event::Stuck);
@@ -239,9 +248,7 @@ impl Machine {
             if let State::Waits(wait) = &thread.state
                 && wait.deadline.is_some_and(|deadline| deadline <= self.now)
             {
-                if let Until::Flushed(flush) = &wait.until
-                    && !flush.fails
-                {
+                if let Until::Flushed(flush) = &wait.until {
                     self.disk.ends_flush(flush);
                 }
                 thread.tracee.end(&wait.call, wait.late)?;
@@ -287,8 +294,10 @@ impl Machine {
 
     fn step(&mut self, number: usize) -> Result<(), Failure> {
         let state = std::mem::replace(&mut self.threads[number].state, State::Computes(None));
+        let mut may_end = false;
         let signal = match state {
             State::Calls(call) => {
+                may_end = ENDS.contains(&call.number());
                 self.carry_out(number, &call)?;
                 if !matches!(self.threads[number].state, State::Computes(_)) {
                     return Ok(());
@@ -304,7 +313,10 @@ impl Machine {
         let (tracee, clock) = self.at_clock(number);
         tracee.write(clock, &self.now.to_le_bytes())?;
         tracee.go_on(signal)?;
-        let stop = self.stop_of(tracee.tid)?;
+        let stop = match may_end || signal.is_some() {
+            true => self.stop_of_any(tracee.tid)?,
+            false => self.stop_of(tracee.tid)?,
+        };
         // A program that has ended has no memory.
         self.now = tracee.read(clock).map_or(self.now, u64::from_le_bytes).max(self.now);
         if let Some((connection, side)) = self.written.take() {
@@ -318,3 +330,7 @@ impl Machine {
         (tracee.clone(), self.programs[*program].clock)
     }
 }
+
+/// Calls behind which a thread may not be there any more.
+const ENDS: [i64; 4] =
+    [libc::SYS_exit, libc::SYS_exit_group, libc::SYS_tgkill, libc::SYS_rt_sigreturn];

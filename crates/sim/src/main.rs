@@ -34,6 +34,8 @@ mod program;
 #[cfg(target_arch = "x86_64")]
 mod scenario;
 #[cfg(target_arch = "x86_64")]
+mod site;
+#[cfg(target_arch = "x86_64")]
 mod sockets;
 #[cfg(target_arch = "x86_64")]
 mod stage;

@@ -6,6 +6,9 @@
 //!
 //! A program's TCP sockets are sockets of the unix family whose other end this process holds: the kernel moves their
 //! bytes at once and without timers, so when a program sees them is decided here alone.
+//!
+//! A lane keeps the order of its bytes, as TCP does: to reorder within one connection would be no fault of a network, but
+//! another protocol. Lanes overtake each other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,6 +26,11 @@ pub(crate) struct Weather {
     pub(crate) cut_one_in: u64,
     /// After a parcel of so many its connection falls silent for a while; 0 for never.
     pub(crate) silence_one_in: u64,
+    /// A parcel of so many is late, and with it what its sender sends behind it; others overtake it. 0 for none.
+    pub(crate) late_one_in: u64,
+    /// A parcel of so many is the last that its connection carries, of which one side learns nothing for long; 0 for
+    /// none.
+    pub(crate) half_one_in: u64,
 }
 
 /// Which program's side of a connection.
@@ -68,6 +76,8 @@ struct Connection {
     answerer: SocketAddrV4,
     latency: u64,
     silent_until: u64,
+    // The side that has not learned that the other is gone, and when it does.
+    half_open: Option<(Side, u64)>,
     // What this process holds of each side's socket.
     ends: [Option<UnixStream>; 2],
     lanes: [Lane; 2],
@@ -151,6 +161,7 @@ impl Net {
             answerer: to,
             latency,
             silent_until: 0,
+            half_open: None,
             ends,
             lanes,
         });
@@ -181,6 +192,7 @@ impl Net {
         if lane.has_ended {
             return;
         }
+        let is_heard = connection.half_open.is_none();
         let mut taken = Vec::new();
         let mut buffer = [0; 65_536];
         let has_ended = loop {
@@ -190,8 +202,16 @@ impl Net {
                 Err(error) => break error.kind() != ErrorKind::WouldBlock,
             }
         };
-        let delay = connection.latency + self.chance.below(connection.latency / 4 + 1);
+        let mut delay = connection.latency + self.chance.below(connection.latency / 4 + 1);
+        if self.weather.late_one_in > 0 && self.chance.happens(1, self.weather.late_one_in) {
+            delay += self.chance.skewed(1, LATE_MAX);
+        }
         let at = lane.last_at.max(now + delay);
+        if !is_heard {
+            // Whoever it was sent to is gone.
+            lane.has_ended = has_ended;
+            return;
+        }
         if !taken.is_empty() {
             lane.parcels.push_back(Parcel { at, what: What::Bytes(taken) });
             lane.last_at = at;
@@ -215,17 +235,28 @@ impl Net {
     /// Delivers what is due; whether there was anything.
     pub(crate) fn deliver(&mut self, now: u64, trace: &mut Trace) -> bool {
         let mut has_delivered = false;
-        for number in 0..self.connections.len() {
-            while self.connections[number].next_at().is_some_and(|at| at <= now) {
-                has_delivered = true;
-                self.deliver_one(now, number, trace);
+        loop {
+            let is_due =
+                |number: &usize| self.connections[*number].next_at().is_some_and(|at| at <= now);
+            let due: Vec<usize> = (0..self.connections.len()).filter(is_due).collect();
+            if due.is_empty() {
+                return has_delivered;
             }
+            has_delivered = true;
+            // Between connections there is no order.
+            self.deliver_one(now, due[self.chance.index(due.len())], trace);
         }
-        has_delivered
     }
 
     fn deliver_one(&mut self, now: u64, number: usize, trace: &mut Trace) {
         let connection = &mut self.connections[number];
+        if connection.half_open.is_some() {
+            trace.note(&[now, number as u64]);
+            trace.line(|| {
+                format!("{now:>12} network {number}: the side that was left learns of it")
+            });
+            return self.cut(number);
+        }
         let Some(from) = connection.due(now) else { return };
         let Some(parcel) = connection.lanes[from.index()].parcels.pop_front() else { return };
         match parcel.what {
@@ -265,8 +296,9 @@ impl Net {
         mut bytes: Vec<u8>,
         trace: &mut Trace,
     ) {
-        let Weather { cut_one_in, silence_one_in } = self.weather;
-        let is_last = cut_one_in > 0 && self.chance.happens(1, cut_one_in);
+        let Weather { cut_one_in, silence_one_in, half_one_in, .. } = self.weather;
+        let is_half = half_one_in > 0 && self.chance.happens(1, half_one_in);
+        let is_last = is_half || cut_one_in > 0 && self.chance.happens(1, cut_one_in);
         if is_last {
             bytes.truncate(self.chance.index(bytes.len() + 1));
         }
@@ -301,15 +333,30 @@ impl Net {
             }
             Err(_) => self.cut(number),
         }
-        if is_last {
+        if is_half {
+            self.leave_half_open(now, number, trace);
+        } else if is_last {
             trace.line(|| format!("{now:>12} network {number}: cut"));
             self.cut(number);
         }
     }
 
+    // One side is gone without a word: the other learns of it when its kernel has asked often enough (keep-alive).
+    fn leave_half_open(&mut self, now: u64, number: usize, trace: &mut Trace) {
+        let left = if self.chance.happens(1, 2) { Side::Dialler } else { Side::Answerer };
+        let longest = if left == Side::Answerer { KEEP_ALIVE } else { SILENCE_MAX };
+        let until = now + self.chance.skewed(1_000_000, longest);
+        trace.line(|| format!("{now:>12} network {number}: the {left:?} is left, until {until}"));
+        let connection = &mut self.connections[number];
+        connection.half_open = Some((left, until));
+        connection.ends[left.other().index()] = None;
+        connection.lanes = [Lane::default(), Lane::default()];
+    }
+
     /// Ends a connection for both sides at once.
     fn cut(&mut self, number: usize) {
         let connection = &mut self.connections[number];
+        connection.half_open = None;
         connection.ends = [None, None];
         connection.lanes = [Lane::default(), Lane::default()];
     }
@@ -317,6 +364,9 @@ impl Net {
 
 impl Connection {
     fn next_at(&self) -> Option<u64> {
+        if let Some((_, until)) = self.half_open {
+            return Some(until);
+        }
         let lanes = self.lanes.iter().filter(|lane| !lane.is_full);
         let next = lanes.filter_map(|lane| lane.parcels.front()).map(|parcel| parcel.at).min()?;
         Some(next.max(self.silent_until))
@@ -338,3 +388,9 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 /// The longest silence, in nanoseconds. A request and its answer may meet one each and a pause of a program, and clients
 /// wait 30 s for an answer.
 const SILENCE_MAX: u64 = 4_000_000_000;
+
+/// The latest a side of a server learns that the other is gone (`Limits::silence_max`).
+const KEEP_ALIVE: u64 = 120_000_000_000;
+
+/// The longest that a parcel is late.
+const LATE_MAX: u64 = 100_000_000;

@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use rustix::event::PollFlags;
+
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::net::Side;
@@ -52,6 +54,8 @@ impl Machine {
     /// Carries out a call about a TCP socket.
     pub(crate) fn socket_call(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
         let fd = call.descriptor(0);
+        self.is_stirred |=
+            matches!(call.number(), libc::SYS_close | libc::SYS_connect | libc::SYS_shutdown);
         match (call.number(), self.socket(number, fd)) {
             (libc::SYS_socket, _) => self.make_socket(number, call),
             (libc::SYS_close, socket) => self.close(number, call, fd, socket),
@@ -93,10 +97,21 @@ impl Machine {
                 Some(Socket::Connected(connection, side)),
             ) => {
                 self.net.has_room(connection, side);
-                Ok(())
+                self.receive(number, call, fd)
             }
             _ => Ok(()),
         }
+    }
+
+    // Engines look for bytes in a loop: who finds none is told so here, and has spent time on it.
+    fn receive(&mut self, number: usize, call: &Call, fd: i32) -> Result<(), Failure> {
+        let program = self.threads[number].program;
+        let program = &mut self.programs[program];
+        if program.is_ready(&[(fd, PollFlags::IN)])? || program.may_wait(fd)? {
+            return Ok(());
+        }
+        self.found_nothing(number);
+        self.answer(number, call, -i64::from(libc::EAGAIN))
     }
 
     fn make_socket(&mut self, number: usize, call: &Call) -> Result<(), Failure> {

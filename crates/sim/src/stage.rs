@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use nix::sys::personality::{self, Persona};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, TimeStampCounterReadability};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use crate::failure::Failure;
@@ -28,6 +32,7 @@ pub(crate) fn become_traced(words: &[OsString]) -> Failure {
 }
 
 fn prepare() -> Result<(), Failure> {
+    same_everywhere()?;
     // Addresses are part of what a run reads: hash tables and allocators are ordered by them.
     personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
     ptrace::traceme()?;
@@ -37,6 +42,31 @@ fn prepare() -> Result<(), Failure> {
     let filter = filter().map_err(|error| refused(&error))?;
     seccompiler::apply_filter(&filter).map_err(|error| refused(&error))
 }
+
+// What a process inherits from whoever started this one, and what a host limits.
+fn same_everywhere() -> Result<(), Failure> {
+    let own = PathBuf::from("/proc/self/fd");
+    let listed = fs::read_dir(&own).map_err(|error| Failure::io("listing", &own, error))?;
+    let numbers = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let inherited: Vec<i32> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
+    for fd in inherited {
+        // One of them was the list itself.
+        let _ = nix::unistd::close(fd);
+    }
+    // A program that reads the processor's counter is stopped, and gets this run's time.
+    rustix::process::set_time_stamp_counter_readability(TimeStampCounterReadability::RaiseSIGSEGV)?;
+    std::env::set_current_dir("/")?;
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    for (resource, limit) in LIMITS {
+        let (current, maximum) = (Some(limit), Some(limit));
+        rustix::process::setrlimit(resource, Rlimit { current, maximum })?;
+    }
+    Ok(())
+}
+
+/// The stack is part of the layout of a program's addresses. A host may allow less than these; then it says so.
+const LIMITS: [(Resource, u64); 3] =
+    [(Resource::Nofile, 1024), (Resource::Stack, 8 << 20), (Resource::Core, 0)];
 
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let untraced: BTreeMap<i64, Vec<_>> = UNTRACED.iter().map(|call| (*call, Vec::new())).collect();

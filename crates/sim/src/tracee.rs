@@ -133,6 +133,25 @@ impl Tracee {
         ptrace::syscall(self.tid, None)
     }
 
+    /// Carries out the instruction that the thread is stopped at, if it reads the processor's counter of cycles, which
+    /// shows `now` then; whether it does.
+    pub(crate) fn counts(&self, now: u64) -> nix::Result<bool> {
+        let mut registers = ptrace::getregs(self.tid)?;
+        let code: [u8; 3] = self.read(registers.rip).unwrap_or_default();
+        let len = match code {
+            [0x0f, 0x31, _] => 2,    // rdtsc
+            [0x0f, 0x01, 0xf9] => 3, // rdtscp
+            _ => return Ok(false),
+        };
+        (registers.rax, registers.rdx) = (now & 0xffff_ffff, now >> 32);
+        if len == 3 {
+            registers.rcx = 0;
+        }
+        registers.rip += len;
+        ptrace::setregs(self.tid, registers)?;
+        Ok(true)
+    }
+
     /// Reads the thread's memory.
     pub(crate) fn read<const LEN: usize>(&self, address: u64) -> io::Result<[u8; LEN]> {
         let mut out = [0; LEN];

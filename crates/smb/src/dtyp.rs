@@ -106,6 +106,22 @@ impl Name {
             .map_err(|_| ParseError::PeerUtf16 { field })
     }
 
+    /// Reads UTF-16LE. What is half a surrogate pair becomes U+FFFD: Windows allows that in names, and one such
+    /// name must not hide the others of a listing.
+    ///
+    /// # Errors
+    /// An odd number of bytes, or too long.
+    pub fn parse_lossy(bytes: &[u8]) -> Result<Self, ParseError> {
+        Self::parse(bytes).or_else(|error| {
+            let (units, odd) = bytes.as_chunks::<2>();
+            if !odd.is_empty() || bytes.len() > NAME_BYTES_MAX {
+                return Err(error);
+            }
+            let decoded = char::decode_utf16(units.iter().copied().map(u16::from_le_bytes));
+            Ok(Self(decoded.map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()))
+        })
+    }
+
     /// Appends UTF-16LE without terminator and returns the number of bytes.
     pub fn emit(&self, out: &mut Vec<u8>) -> u16 {
         let start = out.len();

@@ -11,9 +11,9 @@ use smb::create::{CreateRequest, CreateRequestContext, CreateResponse, CreateRes
 use smb::push::{
     CREATE_CONTEXT_NAME, Capabilities, CommitRange, CommitRequest, CommitResponse, Durability,
     Generation, MapRequest, MapResponse, PushAccept, PushConnect, PushConnectionId, PushGrant,
-    PushRequest, PushResponse, PushToken, QueryRequest, QueryResponse, Recall, RecallReason,
-    RecallRequest, RecallResponse, Refusal, RegionEntry, RegionState, RegistrationId, Rights,
-    UnmapRequest,
+    PushProof, PushRequest, PushResponse, PushToken, QueryRequest, QueryResponse, Recall,
+    RecallReason, RecallRequest, RecallResponse, Refusal, RegionEntry, RegionState, RegistrationId,
+    Rights, UnmapRequest,
 };
 use smb::{Command, NtStatus};
 use smbdirect::{BufferDescriptor, Token};
@@ -90,6 +90,21 @@ fn a_grant_carries_the_name_of_a_listener_of_the_same_host() {
 }
 
 #[test]
+fn a_proof_is_good_for_one_address_and_shows_no_byte_of_its_token() {
+    let granted = PushGrant { same_host: Some("[fd00::5]:5445".parse().unwrap()), ..grant() };
+    let shown: Vec<_> = granted.places().into_iter().map(|at| granted.token.proof(at)).collect();
+    let [same_host, four, six] = shown.as_slice() else { panic!("{shown:?}") };
+    assert!(same_host != four && four != six && same_host != six);
+    let as_sent = |proof: &PushProof| emitted(|out| PushConnect { proof: proof.clone() }.emit(out));
+    // HMAC-SHA256 of 00000001, the label, 0, the entry of the address, and 00000100 (hex), by Python's hmac.
+    let golden = "c5fdb0d623288549f875657b227057ed8fb047141229e6612224a019e6fea54e";
+    let hex: String = as_sent(four)[16..].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, golden);
+    let is_of_the_token = |pair: &[u8]| pair == [0xab, 0xab];
+    assert!(!as_sent(four).windows(2).any(is_of_the_token));
+}
+
+#[test]
 fn an_address_family_of_the_future_is_skipped() {
     let mut bytes = emitted(|out| PushResponse::Granted(grant()).emit(out));
     bytes[80] = 0x99;
@@ -108,7 +123,7 @@ fn a_refusal_names_its_reason_and_nothing_else() {
 
 #[test]
 fn the_private_data_of_both_directions_fits_96_bytes() {
-    let connect = PushConnect { token: PushToken::new([7; 32]) };
+    let connect = PushConnect { proof: PushProof::new([7; 32]) };
     let mut golden = b"LFPC\x01\0\x30\0\0\0\0\0\0\0\0\0".to_vec();
     golden.extend([7; 32]);
     assert_eq!(emitted(|out| connect.emit(out)), golden);

@@ -1,5 +1,8 @@
 //! An open file or directory of a share: the handle for every later operation.
 //!
+//! An entry has the facts of the inode that a name leads to: identity, times, attributes. Its bytes are those of a
+//! [`Body`], which the entry refuses to ask once the inode is a symbolic link.
+//!
 //! Reads and writes come in two forms. `try_*` never waits for a device: it returns
 //! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. [`super::inline`]
 //! decides about other work on the calling thread.
@@ -9,33 +12,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pmem::DurabilityClass;
-use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::append;
 use super::attributes::{self, DosAttributes};
-use super::device::Device;
+use super::body::{Body, Flushes, PlainFile};
 use super::disk_clock;
 use super::error::ShareError;
+use super::file_time::from_file_time;
 use super::handle::Handle;
 use super::inline::InlineIo;
-use super::metadata::{FileKey, Metadata, from_file_time};
+use super::inode::{FileKey, proc_name};
+use super::metadata::Metadata;
+use super::modified::{self, Marks};
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
-use super::space;
 
 /// An open file or directory.
 #[derive(Debug)]
 pub struct Entry {
-    fd: Handle,
+    fd: Arc<Handle>,
     key: FileKey,
     is_directory: bool,
-    /// The file system that holds the bytes.
-    file_system: FileSystem,
+    /// The inode stands for a device, and `fd` is of O_PATH.
+    is_device: bool,
+    /// The inode can have xattrs of the `user` namespace.
+    has_xattrs: bool,
+    body: Arc<dyn Body>,
     base: Option<Base>,
-    /// If present, `fd` is the device's node, of O_PATH, and the bytes are the device's.
-    device: Option<Arc<Device>>,
     /// The object was a symbolic link when it was opened, and `fd` is of O_PATH.
     is_opened_link: bool,
     /// The symbolic link that replaced the file: [`super::Share::turn_into_link`].
@@ -45,6 +50,7 @@ pub struct Entry {
     /// The generation of names in which this name was durable; the account of names (`unsynced`)
     /// knows whether it still is.
     durable_name: AtomicU64,
+    marks: Marks,
 }
 
 /// The file a stream belongs to.
@@ -64,17 +70,25 @@ impl Entry {
         is_directory: bool,
         file_system: FileSystem,
     ) -> Self {
+        let fd = Arc::new(Handle::new(fd));
+        let body = Arc::new(PlainFile::new(Arc::clone(&fd), file_system));
+        Self { has_xattrs: file_system.has_xattrs, is_directory, ..Self::with(fd, key, body) }
+    }
+
+    fn with(fd: Arc<Handle>, key: FileKey, body: Arc<dyn Body>) -> Self {
         Self {
-            fd: Handle::new(fd),
+            fd,
             key,
-            is_directory,
-            file_system,
+            is_directory: false,
+            is_device: false,
+            has_xattrs: false,
+            body,
             base: None,
-            device: None,
             is_opened_link: false,
             link: OnceLock::new(),
             superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
+            marks: Marks::default(),
         }
     }
 
@@ -91,15 +105,13 @@ impl Entry {
         Self { base: Some(base), ..Self::new(fd, key, false, file_system) }
     }
 
-    pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
-        let file_system = FileSystem {
-            class: device.class(),
-            // Pages that are not present have to be waited for, and a FLUSH of RDMA writes too.
-            inline: InlineIo::CachedReads,
-            clones: false,
-            has_xattrs: false,
-        };
-        Self { device: Some(device), ..Self::new(fd, key, false, file_system) }
+    /// A device, whose name leads to `node`.
+    pub(super) fn of_device(node: OwnedFd, key: FileKey, body: Arc<dyn Body>) -> Self {
+        Self { is_device: true, ..Self::with(Arc::new(Handle::new(node)), key, body) }
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// The inode that holds the bytes.
@@ -112,14 +124,19 @@ impl Entry {
         self.base.is_some()
     }
 
-    /// The device, if the file is one.
-    pub fn device(&self) -> Option<&Arc<Device>> {
-        self.device.as_ref()
+    /// Whether the inode stands for a device: such a file has bytes of a fixed length and times, nothing else.
+    pub fn is_device(&self) -> bool {
+        self.is_device
     }
 
-    // Refuses operations that only a file of a file system supports.
-    pub(super) fn not_on_devices(&self) -> Result<(), ShareError> {
-        if self.device.is_some() { Err(ShareError::Unsupported) } else { Ok(()) }
+    // Refuses to change what the inode of a device does not have.
+    pub(super) fn check_has_facts(&self) -> Result<(), ShareError> {
+        if self.is_device { Err(ShareError::Unsupported) } else { Ok(()) }
+    }
+
+    /// Whether the inode can have extended attributes.
+    pub(super) fn has_xattrs(&self) -> bool {
+        self.has_xattrs
     }
 
     pub(super) fn base(&self) -> Option<&Base> {
@@ -139,10 +156,13 @@ impl Entry {
         }
     }
 
-    // The descriptor of the bytes. A symbolic link has none: the bytes of the file it replaced belong
-    // to no name.
-    pub(super) fn bytes_fd(&self) -> Result<BorrowedFd<'_>, ShareError> {
-        if self.is_link() { Err(ShareError::NoBytes) } else { Ok(self.fd.as_fd()) }
+    /// The bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::NoBytes`]: a symbolic link has none. The bytes of the file that it replaced belong to no name.
+    pub fn body(&self) -> Result<&dyn Body, ShareError> {
+        if self.is_link() { Err(ShareError::NoBytes) } else { Ok(&*self.body) }
     }
 
     pub(super) fn name_is_durable_since(&self, generation: u64) -> bool {
@@ -193,31 +213,27 @@ impl Entry {
 
     /// What may be done on the calling thread if it is little work.
     pub fn inline_io(&self) -> InlineIo {
-        self.file_system.inline
+        self.body.inline_io()
     }
 
     /// The durability class of a write to this file.
     pub fn class(&self) -> DurabilityClass {
-        self.file_system.class
+        self.body.class()
     }
 
     /// Whether the file can share blocks with other files of its file system.
     pub fn clones(&self) -> bool {
-        self.file_system.clones
+        self.body.clones()
     }
 
-    pub(super) fn file_system(&self) -> FileSystem {
-        self.file_system
+    /// The bytes that the file occupies, those behind its end included.
+    pub(super) fn occupied(&self) -> u64 {
+        self.body.occupied()
     }
 
-    /// The handle, for mapping and flushing.
+    /// The descriptor of the inode.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-
-    /// A second handle on the same open file, for a medium that outlives this one.
-    pub fn duplicate(&self) -> Result<std::fs::File, ShareError> {
-        Ok(std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(self.bytes_fd()?, 0)?))
     }
 
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
@@ -227,7 +243,7 @@ impl Entry {
             return Metadata::of(link);
         }
         let Some(base) = &self.base else { return self.metadata_of_file() };
-        let stat = rustix::fs::fstat(&self.fd)?;
+        let stat = rustix::fs::fstat(&*self.fd)?;
         let mut metadata = Metadata::of(&base.file)?;
         metadata.is_directory = false;
         metadata.attributes = metadata.attributes.of_stream();
@@ -244,98 +260,62 @@ impl Entry {
         len: usize,
         offset: u64,
     ) -> Result<usize, ShareError> {
-        if self.inline_io() == InlineIo::Everything {
-            return self.read_at(out, len, offset);
-        }
-        if let Some(device) = &self.device {
-            return device.try_read_at(out, len, offset);
-        }
-        let start = out.len();
-        match append::read_cached(&self.fd, out, len, offset) {
-            Ok(got) if got == len => Ok(got),
-            // Short: either end of file, or the rest is not in memory. Only a blocking read can
-            // tell.
-            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
-                out.truncate(start);
-                Err(ShareError::WouldBlock)
-            }
-            Err(errno) => Err(errno.into()),
-        }
+        self.body.try_read_at(out, len, offset)
     }
 
     /// Writes without waiting.
     pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        match self.inline_io() {
-            InlineIo::Everything => self.write_at(bytes, offset),
-            InlineIo::Cached | InlineIo::CachedReads => match &self.device {
-                Some(device) => device.try_write_at_durably(bytes, offset),
-                None => Err(ShareError::WouldBlock),
-            },
-        }
+        self.body()?.try_write_at(bytes, offset)
     }
 
     /// Appends `len` bytes; may wait. A short count means end of file. After an error nothing is
     /// appended.
     pub fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
-        if let Some(device) = &self.device {
-            return device.read_at(out, len, offset);
-        }
-        let start = out.len();
-        let mut done = 0;
-        while done < len {
-            match append::read(&self.fd, out, len - done, offset + done as u64) {
-                Ok(0) => break,
-                Ok(got) => done += got,
-                Err(Errno::INTR) => {}
-                Err(errno) => {
-                    out.truncate(start);
-                    return Err(errno.into());
-                }
-            }
-        }
-        Ok(done)
+        self.body.read_at(out, len, offset)
     }
 
     /// Writes all of `bytes`; may wait. Placed and visible; durable only on a device.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        if let Some(device) = &self.device {
-            return device.write_at_durably(bytes, offset);
-        }
-        let file = self.bytes_fd()?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
-                Ok(0) => return Err(ShareError::DiskFull),
-                Ok(put) => done += put,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
+        let body = self.body()?;
+        self.modify(|| body.write_at(bytes, offset))
+    }
+
+    /// Makes the bytes durable, sharing the flush with other opens of the file; may wait.
+    ///
+    /// # Durability
+    ///
+    /// As [`Body::persist`].
+    pub fn persist(&self, flushes: &dyn Flushes) -> Result<(), ShareError> {
+        self.body.persist(flushes)
+    }
+
+    /// Bytes of the file may be lost: no later [`Entry::persist`] succeeds.
+    pub fn poison(&self, flushes: &dyn Flushes) {
+        self.body.poison(flushes);
     }
 
     /// The end of the bytes of this handle.
     pub fn data_size(&self) -> Result<u64, ShareError> {
-        if let Some(device) = &self.device {
-            return Ok(device.len());
-        }
-        let size = rustix::fs::fstat(&self.fd)?.st_size;
-        Ok(u64::try_from(size).unwrap_or(0))
+        self.body.size()
+    }
+
+    /// Whether the end of the bytes can be moved.
+    pub fn is_resizable(&self) -> bool {
+        self.body.is_resizable()
     }
 
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
-        self.not_on_devices()?;
-        if size > i64::MAX.unsigned_abs() {
-            return Err(ShareError::PeerInvalid);
-        }
-        Ok(rustix::fs::ftruncate(self.bytes_fd()?, size)?)
+        let body = self.body()?;
+        self.modify(|| body.resize(size))
     }
 
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
     /// than the file holds truncates it, as MS-FSA §2.1.5.15.1 says.
     pub fn set_allocation(&self, allocation: u64) -> Result<(), ShareError> {
-        self.not_on_devices()?;
+        if !self.is_resizable() {
+            return Err(ShareError::Unsupported);
+        }
         let size = self.data_size()?;
         if allocation < size {
             return self.set_size(allocation);
@@ -346,44 +326,33 @@ impl Entry {
     /// Reserves the blocks of a range inside the file without moving its end. Blocks that exist
     /// stay unchanged; new ones make the kernel move the file's times.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
-        let file = self.bytes_fd()?;
-        if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
-            return Ok(());
-        }
-        if space::is_lacking(file, offset..offset.saturating_add(len)) {
-            return Err(ShareError::DiskFull);
-        }
-        loop {
-            match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
-                Err(Errno::INTR) => {}
-                // A file system that cannot reserve space promises none: a write may still fail.
-                Err(Errno::OPNOTSUPP) => return Ok(()),
-                other => return Ok(other?),
-            }
-        }
+        self.body()?.reserve(offset, len)
     }
 
     /// Clears the file's set-ID bits and capabilities: bytes are about to be changed without the kernel.
     pub fn take_set_id(&self) -> Result<(), ShareError> {
         // A device is not executed.
-        if self.device.is_some() { Ok(()) } else { set_id::take_from(self.bytes_fd()?) }
-    }
-
-    // Whether no hole begins before the end of the range. No other code uses the position that this
-    // moves.
-    fn has_blocks(&self, offset: u64, len: u64) -> bool {
-        let Some(end) = offset.checked_add(len) else { return false };
-        rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= end)
+        if self.is_device {
+            return Ok(());
+        }
+        if self.is_link() { Err(ShareError::NoBytes) } else { set_id::take_from(&*self.fd) }
     }
 
     /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
     /// file's.
     pub fn set_basic(&self, _leave: impl MaySet, change: BasicChange) -> Result<(), ShareError> {
-        self.note(change)
+        self.note(change)?;
+        if let Some(keeps) = change.keeps_write {
+            self.marks.keep_write_time(keeps);
+        }
+        Ok(())
     }
 
     /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub fn note_written(&self) -> Result<(), ShareError> {
+        if self.keeps_write_time() {
+            return Ok(());
+        }
         let write = Some(disk_clock::file_time());
         self.note(BasicChange { write, ..BasicChange::default() })
     }
@@ -399,7 +368,7 @@ impl Entry {
         let notes = notes || change.change.is_some();
         // The attributes are kept in an xattr, which a device node cannot have.
         if notes {
-            self.not_on_devices()?;
+            self.check_has_facts()?;
         }
         if change.access.is_some() || change.write.is_some() {
             let times = Timestamps {
@@ -411,7 +380,7 @@ impl Entry {
                 // An O_PATH handle: opening its /proc name reaches the same inode.
                 Err(Errno::BADF) => rustix::fs::utimensat(
                     rustix::fs::CWD,
-                    attributes::proc_name(fd),
+                    proc_name(fd),
                     &times,
                     rustix::fs::AtFlags::empty(),
                 )?,
@@ -429,6 +398,9 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
+            if let Some(set) = change.attributes {
+                modified::note_attributes(set);
+            }
         }
         Ok(())
     }
@@ -440,10 +412,10 @@ impl Entry {
     }
 
     fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
-        match &self.device {
-            Some(device) => Metadata::of_device(self.facts_fd(), device.len()),
-            None => Metadata::of(self.facts_fd()),
+        if self.is_device {
+            return Metadata::of_device(self.facts_fd(), self.data_size()?);
         }
+        Metadata::of(self.facts_fd())
     }
 }
 
@@ -460,6 +432,8 @@ pub struct BasicChange {
     pub change: Option<u64>,
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
+    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
+    pub keeps_write: Option<bool>,
 }
 
-const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+pub(super) const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

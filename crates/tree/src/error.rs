@@ -1,8 +1,9 @@
 //! The error of operations on a share's directory tree.
 //!
-//! The variants follow the outcomes of MS-FSA, not errno: only this file (errno in) and
-//! `dispatch/status.rs` (NTSTATUS out) translate.
+//! The variants follow the outcomes of MS-FSA, not errno: only this file (errno and errors of media in) and
+//! `server/src/status.rs` (NTSTATUS out) translate.
 
+use pmem::MediumError;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -90,6 +91,9 @@ pub enum ShareError {
     /// The medium failed.
     #[error("the medium failed with {0}")]
     MediaIo(Errno),
+    /// A flush of the file has failed, so it is unknown which bytes are durable, and stays unknown.
+    #[error("a flush of the file has failed")]
+    MediaPoisoned,
 }
 
 impl From<Errno> for ShareError {
@@ -111,6 +115,19 @@ impl From<Errno> for ShareError {
             Errno::AGAIN => Self::WouldBlock,
             Errno::NXIO | Errno::NODEV => Self::SpecialFile,
             other => Self::MediaIo(other),
+        }
+    }
+}
+
+impl From<MediumError> for ShareError {
+    fn from(error: MediumError) -> Self {
+        match error {
+            MediumError::WouldBlock => Self::WouldBlock,
+            MediumError::ReadOnly => Self::ConfigReadOnly,
+            MediumError::OutOfBounds { .. } | MediumError::Misaligned { .. } => Self::PeerInvalid,
+            MediumError::MediaIo(errno) => Self::MediaIo(Errno::from_raw_os_error(errno)),
+            MediumError::Truncated | MediumError::VolatileRefused => Self::MediaIo(Errno::IO),
+            MediumError::Poisoned => Self::MediaPoisoned,
         }
     }
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::device::{Device, Devices};
+use super::body::Body;
+use super::devices::Devices;
 use super::error::{ShareError, from_resolution};
+use super::inode::{self, FileKey};
 use super::limits::LEVELS_INLINE_MAX;
-use super::metadata::{self, FileKey};
 use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, NAMES_MIN, Names, Reading};
 use super::pattern::same_name;
@@ -39,8 +40,8 @@ pub struct Found {
     pub is_directory: bool,
     /// A symbolic link that is meant itself: only by a POSIX name.
     pub is_link: bool,
-    /// The device, if the file is one.
-    pub(super) device: Option<Arc<Device>>,
+    /// The bytes, if the file is a device.
+    pub(super) device: Option<Arc<dyn Body>>,
 }
 
 /// How far a look-up goes.
@@ -283,8 +284,8 @@ impl Found {
     }
 
     fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
-        let stat = metadata::stat(&anchor)?;
-        let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));
+        let stat = inode::stat(&anchor)?;
+        let (key, kind) = (inode::key(&stat), inode::kind(&stat));
         let device = match kind {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
             FileType::CharacterDevice => Some(devices.behind(&anchor)?),

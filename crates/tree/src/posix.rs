@@ -16,13 +16,13 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 use super::Share;
-use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
 use super::hard_link::random_name;
+use super::inode::identify;
+use super::inode::proc_name;
 use super::links;
 use super::lookup::Found;
-use super::metadata::identify;
 use super::name::SharePath;
 use super::rights::MaySet;
 use super::set_id::{SET_ID, Using};
@@ -36,7 +36,7 @@ impl Share {
         permissions: u32,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         if !entry.is_directory() && permissions & SET_ID != 0 {
             return Err(ShareError::NotPrivileged);
         }
@@ -74,7 +74,7 @@ impl Share {
         gid: Option<u32>,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         let owned = entry.metadata()?.posix;
         let uid = uid.filter(|uid| *uid != owned.uid);
         let gid = gid.filter(|gid| *gid != owned.gid);
@@ -120,7 +120,7 @@ impl Share {
         target: &str,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         if entry.is_stream() {
             return Err(ShareError::Unsupported);
         }

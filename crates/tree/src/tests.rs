@@ -3,6 +3,9 @@
 use crate::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
 use std::os::unix::fs::symlink;
 
+use pmem::DurabilityClass;
+use rustix::fs::Mode;
+
 use super::*;
 
 fn share() -> (tempfile::TempDir, Share) {
@@ -170,6 +173,7 @@ fn basic_information_is_kept() {
         access: Some(131_000_000_000_000_000),
         write: Some(132_000_000_000_000_000),
         change: None,
+        keeps_write: None,
         attributes: Some(DosAttributes::READONLY),
     };
     entry.set_basic(MaySet::TEST, change).unwrap();

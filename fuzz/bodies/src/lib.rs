@@ -13,11 +13,14 @@
 mod client;
 mod input;
 mod iwarp;
+mod nbd;
 mod rdma;
 mod server;
 mod smb;
 mod smbdirect;
+mod volume;
 
+pub use client::hostile;
 pub use input::Input;
 
 /// What a target does with one input.
@@ -25,6 +28,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("client_hostile", hostile::target),
     ("client_url", client::url),
     ("iwarp_ddp", iwarp::headers::ddp),
     ("iwarp_fpdu", iwarp::start::fpdu),
@@ -34,6 +38,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_rdmap", iwarp::headers::rdmap),
     ("iwarp_start_frame", iwarp::start::start_frame),
     ("iwarp_stream", iwarp::stream::stream),
+    ("nbd_handshake", nbd::handshake),
+    ("nbd_session", nbd::session),
     ("rdma_shm", rdma::shm::shm),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
@@ -66,6 +72,9 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smbdirect_handshake", smbdirect::handshake::handshake),
     ("smbdirect_negotiate_request", smbdirect::messages::negotiate_request),
     ("smbdirect_negotiate_response", smbdirect::messages::negotiate_response),
+    ("volume_damaged", volume::damaged),
+    ("volume_entries", volume::entries),
+    ("volume_info", volume::info),
 ];
 
 /// The body of the target called `name`.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::check::Texts;
+use crate::check::texts::Texts;
 
 /// Reads that no exception allows, and exceptions without a read.
 pub(super) fn reads(texts: &Texts) -> Vec<String> {

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::check::Texts;
+use crate::check::texts::Texts;
 
 /// Implementations of the traits in other files, and other files that name the traits' module.
 pub(super) fn forged(texts: &Texts) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::check::Texts;
+use crate::check::texts::Texts;
 
 /// Relative links whose file or heading does not exist.
 pub(super) fn broken(texts: &Texts) -> Vec<String> {

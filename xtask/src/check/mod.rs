@@ -1,17 +1,18 @@
 //! What must hold before a change is looked at: formatting, lints, and the rules of the house.
 
+mod cycles;
 mod environment;
 mod layers;
 mod leaves;
 mod links;
 mod promises;
 mod sizes;
+mod texts;
 
-use std::path::PathBuf;
-
-use crate::failure::{Failure, Outcome, Tally};
+use crate::failure::{Outcome, Tally};
 use crate::process::Step;
 use crate::{torture, workspace};
+use texts::Texts;
 
 /// Formatting, lints and [`tidy`].
 pub(crate) fn run() -> Outcome {
@@ -30,7 +31,7 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 7] = [
+    let rules: [(&str, Vec<String>); 8] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
@@ -38,6 +39,7 @@ pub(crate) fn tidy() -> Outcome {
         ("paths outside the repository", links::strays(&texts)),
         ("reads beside the environment", environment::reads(&texts)),
         ("leaves beside the decisions", leaves::forged(&texts)),
+        ("import cycles", cycles::faults(&texts)),
     ];
     let mut tally = Tally::default();
     for (name, faults) in rules {
@@ -50,29 +52,6 @@ pub(crate) fn tidy() -> Outcome {
     tally.count("layers", if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
     tally.note = format!("{} files", texts.0.len());
     Ok(tally)
-}
-
-/// Every text file of the repository with its path from the root.
-#[derive(Debug)]
-struct Texts(Vec<(PathBuf, String)>);
-
-impl Texts {
-    fn read() -> Result<Self, Failure> {
-        let root = workspace::root();
-        let mut texts = Vec::new();
-        for path in workspace::files()? {
-            let bytes = std::fs::read(root.join(&path)).map_err(Failure::io("reading", &path))?;
-            // Corpora and captures are bytes, not text.
-            if let Ok(text) = String::from_utf8(bytes) {
-                texts.push((path, text));
-            }
-        }
-        Ok(Self(texts))
-    }
-
-    fn with_extension(&self, extension: &str) -> impl Iterator<Item = &(PathBuf, String)> {
-        self.0.iter().filter(move |(path, _)| path.extension().is_some_and(|e| e == extension))
-    }
 }
 
 fn listed(faults: &[String]) -> String {

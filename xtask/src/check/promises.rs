@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::check::Texts;
+use crate::check::texts::Texts;
 
 /// What is wrong with which row.
 pub(super) fn faults(texts: &Texts) -> Vec<String> {

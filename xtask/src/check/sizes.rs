@@ -1,6 +1,6 @@
 //! Files that grew too long, and marks that were meant to be temporary.
 
-use crate::check::Texts;
+use crate::check::texts::Texts;
 
 /// Rust files past [`LINES_MAX`].
 pub(super) fn too_long(texts: &Texts) -> Vec<String> {

@@ -5,6 +5,7 @@ pub(crate) mod fpdus;
 pub(crate) mod glance;
 pub(crate) mod go;
 pub(crate) mod kerberos;
+pub(crate) mod nbd;
 pub(crate) mod pike;
 pub(crate) mod python;
 pub(crate) mod report;

@@ -1,5 +1,6 @@
 //! Server and clients as they are built, on virtual time: `landfast-sim` over many seeds.
 
+mod elsewhere;
 pub(crate) mod mutants;
 
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         return replay(&simulator, plan);
     }
     let mut tally = Tally::default();
-    let probed = Step::new(simulator.program()).arg("probe").finish()?;
+    let probed = Step::new(&simulator.own).arg("probe").finish()?;
     if probed.status.code() == Some(CANNOT) {
         tally
             .skipped
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     let same = simulator.run(options.from, TWICE, &["--twice", "--keep"])?;
     tally.count("a seed does the same twice", judged(&same));
+    tally.count("a seed does the same elsewhere", elsewhere::same(&simulator)?);
     let found = simulator.run(options.from, options.seeds, &[])?;
     tally.count("no seed shows a fault", judged(&found));
     tally.note = found.stdout.lines().last().unwrap_or_default().to_owned();
@@ -72,6 +74,7 @@ fn judged(finished: &Finished) -> Result<(), String> {
 
 /// The simulator, and the programs that it runs.
 struct Simulator {
+    own: PathBuf,
     landfast: PathBuf,
     examples: PathBuf,
 }
@@ -79,18 +82,25 @@ struct Simulator {
 fn simulator() -> Result<Simulator, Failure> {
     let landfast = workspace::landfast()?;
     // For the whole workspace, as the tests before it in the suite have built them.
-    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim", "--examples"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
-    Ok(Simulator { landfast, examples: workspace::target().join("release/examples") })
+    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
+    let build = Step::new("cargo").args(build).args(EXAMPLES);
+    build.dir(&workspace::root()).builds().run()?;
+    let release = workspace::target().join("release");
+    Ok(Simulator {
+        own: release.join("landfast-sim"),
+        landfast,
+        examples: release.join("examples"),
+    })
 }
 
 impl Simulator {
-    fn program(&self) -> PathBuf {
-        workspace::target().join("release/landfast-sim")
+    fn step(&self, task: &str) -> Step {
+        self.told(Step::new(&self.own).arg(task))
     }
 
-    fn step(&self, task: &str) -> Step {
-        let step = Step::new(self.program()).arg(task).arg("--landfast").arg(&self.landfast);
+    // A step that is told where the programs are.
+    fn told(&self, step: Step) -> Step {
+        let step = step.arg("--landfast").arg(&self.landfast);
         step.arg("--examples").arg(&self.examples)
     }
 
@@ -102,6 +112,9 @@ impl Simulator {
     }
 }
 
+/// The programs of a run, beside the server.
+const EXAMPLES: [&str; 6] =
+    ["--example", "model", "--example", "rivals", "--example", "commit_stream"];
 /// Seeds that run twice.
 const TWICE: u64 = 20;
 /// The simulator's exit status where the host cannot run it.

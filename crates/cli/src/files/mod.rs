@@ -28,7 +28,7 @@ pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
         let kind =
             if entry.attributes.contains(smb::info::FileAttributes::DIRECTORY) { 'd' } else { '-' };
         let (size, time, name) =
-            (entry.end_of_file, utc(entry.last_write_time), entry.name.as_str());
+            (entry.end_of_file, utc(entry.last_write_time), output::shown(&entry.name));
         writeln!(out, "{kind} {size:>14} {time} {name}").map_err(Failure::Output)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod closed;
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 
 use crate::failure::Failure;
@@ -21,6 +22,29 @@ pub(crate) fn check() -> Result<(), Failure> {
         return Err(Failure::Output(rustix::io::Errno::BADF.into()));
     }
     Ok(())
+}
+
+/// Text of others in one line: signs that move the cursor, change the terminal, begin a line or turn the direction
+/// of writing are shown as `\u{1b}`. No name on a share holds a backslash.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unshown) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(2 * text.len());
+    for sign in text.chars() {
+        match is_unshown(sign) {
+            true => out.extend(sign.escape_default()),
+            false => out.push(sign),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// C0 and C1 controls, separators of lines and paragraphs, and the controls of UAX #9 and its invisible kin.
+fn is_unshown(sign: char) -> bool {
+    sign.is_control()
+        || matches!(sign, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(sign, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 /// The same text without the passwords of URLs in it.
@@ -47,6 +71,18 @@ const SCHEME: &str = "smb://";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_a_server_reaches_the_terminal_as_one_plain_line() {
+        for (text, expected) in [
+            ("grün 漢字.txt", "grün 漢字.txt"),
+            ("a\u{1b}]0;x\u{7}\r\nd 0 forged", "a\\u{1b}]0;x\\u{7}\\r\\nd 0 forged"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("exe\u{202e}txt\u{2028}\u{feff}", "exe\\u{202e}txt\\u{2028}\\u{feff}"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+    }
 
     #[test]
     fn passwords_of_urls_are_removed_from_text() {

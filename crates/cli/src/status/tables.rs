@@ -4,6 +4,8 @@ use server::report::{
     Heap, LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow,
 };
 
+use crate::output::shown;
+
 /// The whole report.
 pub(super) fn all(report: &Report) -> String {
     let mut text = summary(report);
@@ -129,8 +131,10 @@ fn append<R>(
     }
     let head = columns.iter().map(|&name| name.to_owned()).collect();
     let lines: Vec<Vec<String>> = [head].into_iter().chain(table.rows.iter().map(cells)).collect();
-    let printable: Vec<Vec<String>> =
-        lines.into_iter().map(|line| line.iter().map(|cell| shown(cell)).collect()).collect();
+    let printable: Vec<Vec<String>> = lines
+        .into_iter()
+        .map(|line| line.iter().map(|cell| shown(cell).into_owned()).collect())
+        .collect();
     let width = |column: usize| {
         printable.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
     };
@@ -144,13 +148,6 @@ fn append<R>(
     if left > 0 {
         text.push_str(&format!("  ... and {left} more: --rows\n"));
     }
-}
-
-// Clients choose the names: none of them may move the cursor of the terminal.
-fn shown(cell: &str) -> String {
-    let safe =
-        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    cell.chars().map(safe).collect()
 }
 
 fn path(path: &str) -> String {

@@ -191,6 +191,13 @@ impl<'a> Client<'a> {
         self.history.push_back(format!("{at:>12} {what}"));
     }
 
+    /// A request was refused: a fault, but on a disk that may be full, where nothing has happened then.
+    pub(crate) fn refused(&mut self, status: NtStatus, what: impl fmt::Display) {
+        if !(self.machine.place.full && status == NtStatus::DISK_FULL) {
+            self.fault(what);
+        }
+    }
+
     pub(crate) fn fault(&mut self, what: impl fmt::Display) {
         for done in self.history.drain(..) {
             eprintln!("  client {} {done}", self.number);
@@ -319,7 +326,8 @@ impl<'a> Client<'a> {
         if header.status != NtStatus::SUCCESS {
             let is_expected = again || expected == Err(header.status);
             if !is_expected && !MAY_REFUSE.contains(&header.status) {
-                self.fault(format!("{wish:?}: {:?}, {expected:?} expected", header.status));
+                let what = format!("{wish:?}: {:?}, {expected:?} expected", header.status);
+                self.refused(header.status, what);
             }
             if !again {
                 self.publish(&paths);

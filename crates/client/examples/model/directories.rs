@@ -53,7 +53,7 @@ impl Client<'_> {
                 self.close_id(id).map(drop)
             }
             Err(status) => {
-                self.fault(format!("{path} cannot be made: {status:?}"));
+                self.refused(status, format!("{path} cannot be made: {status:?}"));
                 Ok(())
             }
         }
@@ -121,7 +121,7 @@ impl Client<'_> {
             NtStatus::OBJECT_NAME_COLLISION if is_taken && !replaces => {}
             // Visitors may cause these statuses as well.
             NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION => {}
-            status => self.fault(format!("{from} to {to}: {status:?}")),
+            status => self.refused(status, format!("{from} to {to}: {status:?}")),
         }
         self.close_id(id).map(drop)
     }

@@ -3,11 +3,13 @@
 //! is a fault.
 //!
 //! ```text
-//! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N [--direct ADDRESS]
+//! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N [--direct ADDRESS] [--full yes]
 //! ```
 //!
 //! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps that many sessions with a file open each,
 //! prints `idle`, and waits for the end of its input.
+//!
+//! With `--full` a request may fail because the disk is full; nothing has happened then.
 //!
 //! With an address for SMB Direct a third of the clients use only that, and a third both. DIRECTORY
 //! is what the server serves as SHARE, which keeps persistent opens. The program that starts this
@@ -66,6 +68,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut place = place(address, share, option("--user")?)?;
     place.direct = options.get("--direct").map(|address| address.parse()).transpose()?;
     place.streams = disk::keeps_streams(Path::new(directory))?;
+    place.full = options.contains_key("--full");
     let clients: usize = option("--clients")?.parse()?;
     let time = Duration::try_from_secs_f64(option("--seconds")?.parse()?)?;
     let seed: u64 = option("--seed")?.parse()?;
@@ -87,6 +90,7 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
         user: user.to_owned(),
         password: password.to_owned(),
         streams: false,
+        full: false,
         began: Instant::now(),
     })
 }

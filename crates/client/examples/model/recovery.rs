@@ -82,7 +82,7 @@ impl Client<'_> {
             self.locking = None;
             let may = [NtStatus::SUCCESS, NtStatus::LOCK_NOT_GRANTED];
             if !may.contains(&status) {
-                self.fault(format!("LOCK of {path}, once more: {status:?}"));
+                self.refused(status, format!("LOCK of {path}, once more: {status:?}"));
             }
         }
         self.settle()?;

@@ -66,7 +66,7 @@ impl Client<'_> {
                 self.fault(format!("{path} was written at {offset} under a shared lock"));
             }
             NtStatus::SUCCESS | NtStatus::FILE_LOCK_CONFLICT => {}
-            status => self.fault(format!("WRITE to {path}: {status:?}")),
+            status => self.refused(status, format!("WRITE to {path}: {status:?}")),
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Client<'_> {
         let request = ask::set(handle.id, FileInfoClass::END_OF_FILE, &buffer);
         let status = self.change(&change, Command::SET_INFO, &Body::of(|out| request.emit(out)))?;
         if status != NtStatus::SUCCESS {
-            self.fault(format!("{path} cannot be cut or grown to {len}: {status:?}"));
+            self.refused(status, format!("{path} cannot be cut or grown to {len}: {status:?}"));
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Client<'_> {
                 self.fault(format!("{path}: {range:?} beside {:?}", handle.locks));
             }
             NtStatus::SUCCESS | NtStatus::LOCK_NOT_GRANTED => {}
-            status => self.fault(format!("LOCK of {path}: {status:?}")),
+            status => self.refused(status, format!("LOCK of {path}: {status:?}")),
         }
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Client<'_> {
             NtStatus::OBJECT_NAME_COLLISION if is_taken && !replaces => {}
             // Visitors of the target, or in the directory.
             NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION => {}
-            status => self.fault(format!("{from} to {to}: {status:?}")),
+            status => self.refused(status, format!("{from} to {to}: {status:?}")),
         }
         self.close_id(id).map(drop)
     }

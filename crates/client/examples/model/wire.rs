@@ -33,6 +33,8 @@ pub(crate) struct Place {
     pub(crate) password: String,
     /// Whether files on the share can have streams.
     pub(crate) streams: bool,
+    /// Whether the disk may be full at times.
+    pub(crate) full: bool,
     /// The start of the run.
     pub(crate) began: Instant,
 }
@@ -388,7 +390,7 @@ fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> 
         pdu.truncate(Header::LEN);
         ReadResponse { data: &data, data_remaining: 0 }.emit(&mut pdu);
     }
-    slots.give_back();
+    drop(slots);
     Ok(pdu)
 }
 

@@ -8,29 +8,50 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.1.2, §3.2.4.1.5, §3.2.5.1.4.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 #[derive(Debug)]
 pub(super) struct Credits {
     free: Semaphore,
     owned: AtomicU32,
+    /// Wakes those that wait for credits when no open request can bring any.
+    drained: Notify,
 }
 
 impl Credits {
     /// MS-SMB2 §3.2.5.1.4: a connection begins with one credit.
     pub(super) fn new() -> Self {
-        Self { free: Semaphore::new(1), owned: AtomicU32::new(1) }
+        Self { free: Semaphore::new(1), owned: AtomicU32::new(1), drained: Notify::new() }
     }
 
-    /// Waits for `charge` credits, takes them, and returns how many to ask for.
-    ///
-    /// # Errors
-    /// The connection is gone.
-    pub(super) async fn acquire(&self, charge: u16) -> Result<u16, tokio::sync::AcquireError> {
-        self.free.acquire_many(u32::from(charge)).await?.forget();
-        Ok(self.ask(charge))
+    /// Waits for `charge` credits, takes them, and returns how many to ask for. `None` if the credits
+    /// cannot come, or the connection is gone. `is_hopeless`: whether no open request can bring
+    /// credits; it is asked at first and whenever [`Credits::drained`] is called.
+    pub(super) async fn acquire(&self, charge: u16, is_hopeless: impl Fn() -> bool) -> Option<u16> {
+        let mut taking = pin!(self.free.acquire_many(u32::from(charge)));
+        loop {
+            let mut drained = pin!(self.drained.notified());
+            drained.as_mut().enable();
+            if self.owned() < u32::from(charge) && is_hopeless() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                taken = &mut taking => {
+                    taken.ok()?.forget();
+                    return Some(self.ask(charge));
+                }
+                () = drained => {}
+            }
+        }
+    }
+
+    /// No request is open any more, so no credits come but by a request that costs those that are left.
+    pub(super) fn drained(&self) {
+        self.drained.notify_waiters();
     }
 
     /// Takes `charge` credits if so many are free.

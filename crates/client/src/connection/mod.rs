@@ -10,13 +10,16 @@
 //!                                                      \-> break of a lease -> its owner
 //! ```
 //!
-//! All waiting happens before a message id is drawn: a caller that stops waiting leaves nothing
-//! behind. An answer that no caller waits for any more is dropped, and its credits are kept.
+//! All waiting happens before a message id is drawn: a caller that stops waiting before leaves nothing
+//! behind. An answer that no caller waits for any more gives its credits, and what the request left to do is
+//! done ([`Leftover`]).
 //!
 //! Spec: MS-SMB2 §3.2.4.1, §3.2.5.1.
 
 mod breaks;
 mod credits;
+mod detached;
+mod leftover;
 mod negotiate;
 mod open_requests;
 mod pair;
@@ -27,27 +30,30 @@ mod security;
 mod tests;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use basics::{Environment, Random};
 use smb::crypto::{LaneId, Turn};
-use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
+use smb::{Command, FileId, Header, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
 pub(crate) use breaks::{BreakCount, BreakReceiver, Breaks};
 use credits::Credits;
+use detached::Detached;
+pub(crate) use leftover::Leftover;
 pub use negotiate::Negotiated;
 pub(crate) use negotiate::{negotiate, validate_input};
-use open_requests::{Expected, OpenRequests};
+use open_requests::{Cancel, Expected, OpenRequests};
 pub(crate) use pair::Half;
 pub(crate) use response::{PendingResponse, Response};
 pub(crate) use security::SessionSecurity;
 
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::direct::Pool;
-use crate::transport::{FrameSender, OutFrame, Transport};
+use crate::transport::{FrameLimits, FrameSender, OutFrame, Transport};
 
 /// An established connection. It closes when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -65,7 +71,22 @@ pub(crate) struct Shared {
     breaks: Breaks,
     negotiated: OnceLock<Negotiated>,
     pool: Option<Arc<Pool>>,
+    /// Requests that wait for credits, and no caller for them.
+    later: Mutex<VecDeque<Detached>>,
+    call_timeout: Duration,
+    limits: FrameLimits,
+    /// The addresses of the server, in canonical form.
+    addresses: Vec<IpAddr>,
     environment: Environment,
+}
+
+/// How long a server may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// How long it may be silent while it owes an answer.
+    pub(crate) silence: Duration,
+    /// How long a call may take in all.
+    pub(crate) call: Duration,
 }
 
 /// The properties of a request, beside its body.
@@ -80,12 +101,15 @@ pub(crate) struct Request<'a> {
     pub(crate) sign: bool,
     /// Bytes of the larger of request and answer beyond the fixed parts.
     pub(crate) payload: usize,
+    /// The answer may take for ever.
+    pub(crate) for_ever: bool,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn new(command: Command) -> Self {
         let tree = TreeId(0);
-        Self { command, session: None, tree, encrypt: false, sign: false, payload: 0 }
+        let (session, encrypt, sign, for_ever) = (None, false, false, false);
+        Self { command, session, tree, encrypt, sign, payload: 0, for_ever }
     }
 
     pub(crate) fn session(self, session: &'a SessionSecurity) -> Self {
@@ -126,11 +150,11 @@ enum Protection {
 }
 
 impl Connection {
-    /// Starts the receiving task. The connection fails if the server is silent for `patience` while
-    /// it owes an answer.
+    /// Starts the receiving task. `addresses`: those that are the server's own.
     pub(crate) fn start(
         transport: Transport,
-        patience: Duration,
+        patience: Patience,
+        addresses: Vec<IpAddr>,
         environment: Environment,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -141,10 +165,14 @@ impl Connection {
             breaks: Breaks::default(),
             negotiated: OnceLock::new(),
             pool: transport.pool,
+            later: Mutex::default(),
+            call_timeout: patience.call,
+            limits: transport.limits,
+            addresses: addresses.into_iter().map(|address| address.to_canonical()).collect(),
             environment,
         });
         let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
-        let watching = tokio::spawn(watch::run(Arc::downgrade(&shared), patience));
+        let watching = tokio::spawn(watch::run(Arc::downgrade(&shared), patience.silence));
         let tasks = [receiving.abort_handle(), watching.abort_handle()];
         let closer = Closer { shared: Arc::clone(&shared), tasks };
         Self { shared, _closer: Arc::new(closer) }
@@ -153,6 +181,26 @@ impl Connection {
     /// The outcome of the negotiation.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         self.shared.negotiated.get().expect("a client negotiates before it hands itself out")
+    }
+
+    /// The addresses of the server, in canonical form.
+    pub(crate) fn server_addresses(&self) -> &[IpAddr] {
+        &self.shared.addresses
+    }
+
+    /// Most bytes of data that one message to the server carries, whatever was negotiated.
+    pub(crate) fn sends_max(&self) -> u32 {
+        data_max(self.shared.limits.send)
+    }
+
+    /// Most bytes of data that one message of the server carries, whatever was negotiated.
+    pub(crate) fn receives_max(&self) -> u32 {
+        data_max(self.shared.limits.receive)
+    }
+
+    /// How long a call may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.call_timeout
     }
 
     /// Memory the server can reach by RDMA.
@@ -195,19 +243,60 @@ impl Connection {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<PendingResponse, ConnectionError> {
         let charge = self.charge(request.payload);
-        let ask = self.shared.credits.acquire(charge).await.map_err(|_| self.failure())?;
+        let ask = self.credits(charge).await?;
         self.submit_now(request, charge, ask, body).map(|(pending, _)| pending)
     }
 
-    /// Sends a request if there are credits for it at once.
-    pub(crate) fn try_submit(
-        &self,
-        request: Request<'_>,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<PendingResponse> {
-        let charge = self.charge(request.payload);
-        let ask = self.shared.credits.try_acquire(charge)?;
-        self.submit_now(request, charge, ask, body).ok().map(|(pending, _)| pending)
+    /// Waits for `charge` credits and takes them; returns how many to ask for. A connection that has fewer in
+    /// all asks for more first.
+    ///
+    /// # Errors
+    /// The connection is gone; the server grants so many credits never, or not in time.
+    async fn credits(&self, charge: u16) -> Result<u16, ConnectionError> {
+        let credits = &self.shared.credits;
+        if let Some(ask) = credits.try_acquire(charge) {
+            return Ok(ask);
+        }
+        let waiting = async {
+            while credits.owned() < u32::from(charge) {
+                let before = credits.owned();
+                self.ask_for_credits().await?;
+                if credits.owned() <= before {
+                    return Err(ConnectionError::PeerFewCredits { charge });
+                }
+            }
+            let is_hopeless = || self.shared.lock_open().is_empty();
+            let taken = credits.acquire(charge, is_hopeless).await;
+            taken.ok_or_else(|| {
+                let failed = self.shared.lock_open().failure();
+                failed.unwrap_or(ConnectionError::PeerFewCredits { charge })
+            })
+        };
+        let late = ConnectionError::PeerFewCredits { charge };
+        tokio::time::timeout(self.shared.call_timeout, waiting).await.unwrap_or(Err(late))
+    }
+
+    /// Asks for more credits, by a request that costs one.
+    async fn ask_for_credits(&self) -> Result<(), ConnectionError> {
+        let session = self.shared.any_session();
+        let request = Request::new(Command::ECHO);
+        let request = session.as_deref().map_or(request, |session| request.session(session));
+        let ask = self.shared.credits.acquire(1, || self.shared.lock_open().is_empty()).await;
+        let ask = ask.ok_or_else(|| self.failure())?;
+        let (pending, _) = self.submit_now(request, 1, ask, |out| smb::Empty.emit(out))?;
+        pending.await.map(drop)
+    }
+
+    /// Closes a file as soon as there is a credit for it, without waiting for the answer.
+    pub(crate) fn close_file(&self, session: SessionId, tree: TreeId, encrypt: bool, id: FileId) {
+        self.shared.close_file(session, tree, encrypt, id);
+    }
+
+    /// Leaves a tree if there is a credit for it, without waiting for the answer.
+    pub(crate) fn leave_tree(&self, session: SessionId, tree: TreeId, encrypt: bool) {
+        let (command, session) = (Command::TREE_DISCONNECT, Some(session));
+        let request = Detached { command, session, tree, encrypt, body: detached::empty() };
+        self.shared.send_detached(&request);
     }
 
     /// Sends a request and waits for its answer, of whatever status.
@@ -226,7 +315,7 @@ impl Connection {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(Vec<u8>, Response), ConnectionError> {
         let charge = self.charge(request.payload);
-        let ask = self.shared.credits.acquire(charge).await.map_err(|_| self.failure())?;
+        let ask = self.credits(charge).await?;
         let (pending, message) = self.submit_now(request, charge, ask, |out| {
             body(out);
         })?;
@@ -268,8 +357,10 @@ impl Connection {
     ) -> Result<(PendingResponse, Vec<u8>), ConnectionError> {
         let shared = &self.shared;
         let protection = self.protection(&request);
+        let deadline = if request.for_ever { None } else { shared.deadline() };
+        let expected = request.expected(protection);
         let (turn, answer) =
-            shared.lock_open().register(charge, request.expected(protection), shared.now())?;
+            shared.lock_open().register(charge, expected, shared.now(), deadline)?;
         let message_id = MessageId(turn.message_id());
         let header = self.header(&request, message_id, Credit { charge, ask });
         let mut frame = OutFrame::new(FIXED_PARTS + request.payload, |out| {
@@ -301,33 +392,6 @@ impl Connection {
             session_id: request.session.map_or(SessionId(0), SessionSecurity::id),
             route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
             ..Header::request(request.command, message_id)
-        }
-    }
-
-    /// Asks the server to cancel a request. The server still answers the request.
-    pub(crate) fn cancel(&self, message_id: MessageId, session: &SessionSecurity) {
-        let shared = &self.shared;
-        let found = shared.lock_open().cancel(message_id);
-        let Some((async_id, protection, turn)) = found else { return };
-        // MS-SMB2 §3.2.4.24: the same message id, no credit.
-        let route = match async_id {
-            Some(id) => Route::Async(id),
-            None => Route::Sync { process_id: PROCESS_ID, tree_id: TreeId(0) },
-        };
-        let header = Header {
-            route,
-            session_id: session.id(),
-            ..Header::request(Command::CANCEL, message_id)
-        };
-        let mut frame = OutFrame::new(FIXED_PARTS, |out| {
-            header.emit(out);
-            smb::Empty.emit(out);
-        });
-        let sent = shared
-            .protect(&mut frame, Some(session), protection, turn)
-            .and_then(|()| shared.sender.send(frame));
-        if let Err(error) = sent {
-            shared.fail(error);
         }
     }
 
@@ -368,42 +432,36 @@ impl Shared {
         }
     }
 
-    /// Sends a request whose answer no caller waits for. It goes on the session that is to seal it,
-    /// else on any session; without a session or a free credit it is not sent.
-    fn send_detached(
-        &self,
-        command: Command,
-        sealed_by: Option<SessionId>,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let session = match sealed_by {
-            Some(id) => self.session(id),
-            None => {
-                let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
-                sessions.values().next().cloned()
-            }
+    /// Asks the server to cancel a request. The server still answers the request.
+    fn cancel(&self, message_id: MessageId) {
+        let found = self.lock_open().cancel(message_id);
+        let Some(Cancel { async_id, session, protection, turn }) = found else { return };
+        let Some(session) = self.session(session) else { return };
+        // MS-SMB2 §3.2.4.24: the same message id, no credit.
+        let route = match async_id {
+            Some(id) => Route::Async(id),
+            None => Route::Sync { process_id: PROCESS_ID, tree_id: TreeId(0) },
         };
-        let (Some(session), Some(ask)) = (session, self.credits.try_acquire(1)) else { return };
-        let encrypt = sealed_by.is_some();
-        let request = Request { encrypt, ..Request::new(command).session(&session) };
-        let protection = request.protection(false);
-        let expected = request.expected(protection);
-        let Ok((turn, _)) = self.lock_open().register(1, expected, self.now()) else { return };
-        let message_id = MessageId(turn.message_id());
         let header = Header {
-            credit_charge: 1,
-            credits: ask,
+            route,
             session_id: session.id(),
-            ..Header::request(command, message_id)
+            ..Header::request(Command::CANCEL, message_id)
         };
         let mut frame = OutFrame::new(FIXED_PARTS, |out| {
             header.emit(out);
-            body(out);
+            smb::Empty.emit(out);
         });
-        let sent = self.protect(&mut frame, Some(&session), protection, turn);
-        if let Err(error) = sent.and_then(|()| self.sender.send(frame)) {
+        let sent = self
+            .protect(&mut frame, Some(&session), protection, turn)
+            .and_then(|()| self.sender.send(frame));
+        if let Err(error) = sent {
             self.fail(error);
         }
+    }
+
+    /// When a call that begins now ends at the latest.
+    fn deadline(&self) -> Option<Instant> {
+        self.now().checked_add(self.call_timeout)
     }
 
     /// Ends everything on this connection with one error; the first error counts.
@@ -426,6 +484,10 @@ impl Drop for Closer {
         self.shared.fail(ConnectionError::Closed);
         self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
     }
+}
+
+fn data_max(frame: usize) -> u32 {
+    u32::try_from(frame.saturating_sub(FIXED_PARTS)).unwrap_or(u32::MAX)
 }
 
 /// The process id that Windows clients send; servers only echo it.

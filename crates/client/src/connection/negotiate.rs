@@ -184,7 +184,13 @@ fn agree(
     if !hash_agreed {
         return Err(ClientError::PeerNegotiation);
     }
-    let cut = |size: u32| size.clamp(1, IO_SIZE_MAX);
+    // MS-SMB2 §3.2.5.2: a server that takes less says nothing that makes sense. A small file would be a million
+    // requests.
+    let sizes = [answer.read_size_max, answer.write_size_max, answer.transact_size_max];
+    if sizes.iter().any(|size| *size < IO_SIZE_MIN) {
+        return Err(ClientError::PeerNegotiation);
+    }
+    let cut = |size: u32| size.min(IO_SIZE_MAX);
     Ok(Negotiated {
         dialect,
         server_guid: answer.server_guid,
@@ -237,5 +243,7 @@ pub(crate) fn validate_input(negotiated: &Negotiated) -> (Vec<u8>, Vec<u8>) {
     (input, output)
 }
 
+/// The least that a server moves per request, in bytes.
+const IO_SIZE_MIN: u32 = 4096;
 /// Larger requests gain nothing and cost memory on both sides; TCP frames end at 16 MiB.
 const IO_SIZE_MAX: u32 = 8 * 1024 * 1024;

@@ -16,7 +16,7 @@ use smb::crypto::{Lane, LaneId, Turn, VerifyError};
 use smb::{AsyncId, Command, Header, HeaderFlags, MessageId, NtStatus, SessionId};
 use tokio::sync::oneshot;
 
-use super::{Protection, Response};
+use super::{Leftover, Protection, Response};
 use crate::error::ConnectionError;
 
 /// The outcome of an open request.
@@ -45,7 +45,12 @@ pub(super) struct OpenRequests {
 
 #[derive(Debug)]
 struct Open {
-    answer: oneshot::Sender<Answer>,
+    /// The waiting caller, until it was told that the answer is late.
+    answer: Option<oneshot::Sender<Answer>>,
+    /// What is left to do when the answer comes; then no caller waits.
+    leftover: Option<Leftover>,
+    /// When the caller stops waiting at the latest.
+    deadline: Option<Instant>,
     charge: u16,
     async_id: Option<AsyncId>,
     /// The turn of the CANCEL, until it is sent.
@@ -103,7 +108,7 @@ impl OpenRequests {
     }
 
     /// Draws the next message id, as a turn to sign, for a request that is `sent` now. The credits for
-    /// it have been taken.
+    /// it have been taken. Without a `deadline` its answer may take for ever.
     ///
     /// # Errors
     /// The connection is gone.
@@ -112,6 +117,7 @@ impl OpenRequests {
         charge: u16,
         expected: Expected,
         sent: Instant,
+        deadline: Option<Instant>,
     ) -> Result<(Turn, oneshot::Receiver<Answer>), ConnectionError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -121,8 +127,9 @@ impl OpenRequests {
         // MS-SMB2 §3.2.4.1.5: a request uses up as many ids as it costs credits.
         self.next_message_id += u64::from(charge);
         let (answer, receiver) = oneshot::channel();
-        self.open
-            .insert(message_id, Open { answer, charge, async_id: None, cancel, expected, sent });
+        let (answer, leftover, async_id) = (Some(answer), None, None);
+        let open = Open { answer, leftover, deadline, charge, async_id, cancel, expected, sent };
+        self.open.insert(message_id, open);
         Ok((turn, receiver))
     }
 
@@ -172,23 +179,52 @@ impl OpenRequests {
         Some(std::mem::take(&mut open.charge))
     }
 
-    /// Ends a request: returns what it cost, and the waiting caller.
-    pub(super) fn finish(
-        &mut self,
-        message_id: MessageId,
-    ) -> Option<(u16, oneshot::Sender<Answer>)> {
-        let open = self.open.remove(&message_id)?;
-        Some((open.charge, open.answer))
+    /// Ends a request: its caller gets the answer. Returns what the request cost, and what is left to do if
+    /// no caller waits. Caller and table change under one lock: a caller that stops waiting finds either its
+    /// request here, or its answer.
+    pub(super) fn finish(&mut self, response: Response) -> Option<Finished> {
+        let open = self.open.remove(&response.header().message_id)?;
+        let leftover = open.leftover.map(|leftover| (leftover, response.clone()));
+        if let Some(answer) = open.answer {
+            // The caller may have stopped waiting.
+            let _ = answer.send(Ok(response));
+        }
+        Some(Finished { charge: open.charge, leftover })
     }
 
-    /// The async id of an open request, if it has one, and the protection and turn of its CANCEL: the
-    /// protection of the request. `None` if the request is not open, or was cancelled.
-    pub(super) fn cancel(
+    /// Notes that no caller waits for a request any more; returns its command.
+    ///
+    /// # Errors
+    /// The request is not open: its caller has its answer. What was left to do comes back.
+    pub(super) fn abandon(
         &mut self,
         message_id: MessageId,
-    ) -> Option<(Option<AsyncId>, Protection, Turn)> {
-        let open = self.open.get_mut(&message_id)?;
-        Some((open.async_id, open.expected.protection, open.cancel.take()?))
+        leftover: Option<Leftover>,
+    ) -> Result<Command, Option<Leftover>> {
+        let Some(open) = self.open.get_mut(&message_id) else { return Err(leftover) };
+        open.leftover = leftover;
+        Ok(open.expected.command)
+    }
+
+    /// Tells the callers that have waited for too long; returns their requests, which stay open.
+    pub(super) fn give_up_late(&mut self, now: Instant) -> Vec<MessageId> {
+        let is_late = |open: &Open| open.deadline.is_some_and(|deadline| deadline <= now);
+        let mut late = Vec::new();
+        for (message_id, open) in self.open.iter_mut().filter(|(_, open)| is_late(open)) {
+            if let Some(answer) = open.answer.take() {
+                // A caller that stopped waiting need not know.
+                let _ = answer.send(Err(ConnectionError::PeerLate(*message_id)));
+                late.push(*message_id);
+            }
+        }
+        late
+    }
+
+    /// The CANCEL of an open request. `None` if the request is not open, or was cancelled.
+    pub(super) fn cancel(&mut self, message_id: MessageId) -> Option<Cancel> {
+        let Open { async_id, expected, cancel, .. } = self.open.get_mut(&message_id)?;
+        let Expected { session, protection, .. } = *expected;
+        Some(Cancel { async_id: *async_id, session, protection, turn: cancel.take()? })
     }
 
     /// Ends all requests, later ones too.
@@ -196,8 +232,12 @@ impl OpenRequests {
         let error = *self.failed.get_or_insert(error);
         for (_, open) in self.open.drain() {
             // A caller that stopped waiting need not know.
-            let _ = open.answer.send(Err(error));
+            let _ = open.answer.map(|answer| answer.send(Err(error)));
         }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     pub(super) fn failure(&self) -> Option<ConnectionError> {
@@ -205,8 +245,29 @@ impl OpenRequests {
     }
 }
 
+/// A request that is answered.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// What the request cost, if no interim answer has paid for it.
+    pub(super) charge: u16,
+    /// What is left to do with the answer, if no caller waits.
+    pub(super) leftover: Option<(Leftover, Response)>,
+}
+
+/// What a CANCEL says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Cancel {
+    pub(super) async_id: Option<AsyncId>,
+    pub(super) session: SessionId,
+    /// That of the request.
+    pub(super) protection: Protection,
+    pub(super) turn: Turn,
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const PLAIN: Expected =
@@ -217,12 +278,29 @@ mod tests {
         Instant::now()
     }
 
+    fn answer_to(id: MessageId) -> Response {
+        let header = Header::request(Command::ECHO, id).response(NtStatus::SUCCESS);
+        Response::new(Arc::new(Vec::new().into()), 0..0, header)
+    }
+
+    #[test]
+    fn a_request_that_is_late_stays_open_for_its_answer() {
+        let (mut open, start) = (OpenRequests::default(), now());
+        let (turn, mut answer) = open.register(1, PLAIN, start, Some(start + PATIENCE)).unwrap();
+        let id = MessageId(turn.message_id());
+        assert!(open.give_up_late(start).is_empty());
+        assert_eq!(open.give_up_late(start + PATIENCE), [id]);
+        assert_eq!(answer.try_recv().unwrap().unwrap_err(), ConnectionError::PeerLate(id));
+        assert!(open.give_up_late(start + PATIENCE).is_empty(), "it is told once");
+        assert_eq!(open.finish(answer_to(id)).unwrap().charge, 1);
+    }
+
     #[test]
     fn a_server_that_owes_an_answer_is_silent_for_too_long() {
         let mut open = OpenRequests::default();
         let start = now();
         assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "nobody waits");
-        let _first = open.register(1, PLAIN, now()).unwrap();
+        let _first = open.register(1, PLAIN, now(), None).unwrap();
         assert_eq!(open.silence(start, PATIENCE), Silence::Short);
         assert_eq!(open.silence(now() + PATIENCE, PATIENCE), Silence::TooLong);
         open.heard(now());
@@ -232,7 +310,7 @@ mod tests {
     #[test]
     fn a_server_that_owes_only_pending_answers_is_probed_by_echo() {
         let mut open = OpenRequests::default();
-        let (turn, _answer) = open.register(1, PLAIN, now()).unwrap();
+        let (turn, _answer) = open.register(1, PLAIN, now(), None).unwrap();
         open.pend(MessageId(turn.message_id()), AsyncId(1));
         open.heard(now());
         assert_eq!(open.silence(now(), PATIENCE), Silence::Short);
@@ -242,30 +320,30 @@ mod tests {
     #[test]
     fn a_request_uses_as_many_ids_as_credits() {
         let mut open = OpenRequests::default();
-        assert_eq!(open.register(3, PLAIN, now()).unwrap().0.message_id(), 0);
-        assert_eq!(open.register(1, PLAIN, now()).unwrap().0.message_id(), 3);
-        assert_eq!(open.register(1, PLAIN, now()).unwrap().0.message_id(), 4);
+        assert_eq!(open.register(3, PLAIN, now(), None).unwrap().0.message_id(), 0);
+        assert_eq!(open.register(1, PLAIN, now(), None).unwrap().0.message_id(), 3);
+        assert_eq!(open.register(1, PLAIN, now(), None).unwrap().0.message_id(), 4);
     }
 
     #[test]
     fn the_charge_of_a_request_counts_once_despite_an_interim_response() {
         let mut open = OpenRequests::default();
-        let (turn, _answer) = open.register(2, PLAIN, now()).unwrap();
+        let (turn, _answer) = open.register(2, PLAIN, now(), None).unwrap();
         let id = MessageId(turn.message_id());
         assert_eq!(open.pend(id, AsyncId(9)), Some(2));
-        assert_eq!(open.cancel(id).unwrap().0, Some(AsyncId(9)));
+        assert_eq!(open.cancel(id).unwrap().async_id, Some(AsyncId(9)));
         assert_eq!(open.cancel(id), None, "a CANCEL is signed once");
-        assert_eq!(open.finish(id).unwrap().0, 0);
-        assert!(open.finish(id).is_none());
+        assert_eq!(open.finish(answer_to(id)).unwrap().charge, 0);
+        assert!(open.finish(answer_to(id)).is_none());
     }
 
     #[test]
     fn a_failure_ends_open_and_later_requests() {
         let mut open = OpenRequests::default();
-        let (_, mut answer) = open.register(1, PLAIN, now()).unwrap();
+        let (_, mut answer) = open.register(1, PLAIN, now(), None).unwrap();
         open.fail(ConnectionError::PeerClosed);
         open.fail(ConnectionError::Closed);
         assert_eq!(answer.try_recv().unwrap().unwrap_err(), ConnectionError::PeerClosed);
-        assert_eq!(open.register(1, PLAIN, now()).unwrap_err(), ConnectionError::PeerClosed);
+        assert_eq!(open.register(1, PLAIN, now(), None).unwrap_err(), ConnectionError::PeerClosed);
     }
 }

@@ -31,14 +31,15 @@ impl Connection {
         halves: [Half<'_>; 2],
     ) -> Result<[PendingResponse; 2], ConnectionError> {
         let shared = &self.shared;
-        let ask = shared.credits.acquire(2).await.map_err(|_| self.failure())?;
+        let ask = self.credits(2).await?;
         let protection = self.protection(&request);
         let requests = halves.map(|half| Request { command: half.command, ..request });
         let [(first, first_answer), (second, second_answer)] = {
             let now = shared.now();
             let mut open = shared.lock_open();
             let [first, second] = requests.map(|request| request.expected(protection));
-            [open.register(1, first, now)?, open.register(1, second, now)?]
+            let deadline = shared.deadline();
+            [open.register(1, first, now, deadline)?, open.register(1, second, now, deadline)?]
         };
         let ids = [&first, &second].map(|turn| MessageId(turn.message_id()));
         let mut pdus: Vec<Range<usize>> = Vec::new();

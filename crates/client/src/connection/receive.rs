@@ -16,9 +16,11 @@ use std::sync::Arc;
 use smb::framing::FRAME_OVERHEAD_MAX;
 use smb::{
     BreakNotification, Command, Header, LeaseBreakAck, MessageId, NtStatus, ParseError, Protocol,
-    SessionId, TransformHeader, compound, expect_direction,
+    SessionId, TransformHeader, TreeId, compound, expect_direction,
 };
 
+use super::detached::Detached;
+use super::open_requests::Finished;
 use super::{LeaseBreak, Negotiated, Response, Shared};
 use crate::error::ConnectionError;
 use crate::transport::{FrameReceiver, InFrame};
@@ -110,16 +112,26 @@ impl Shared {
             let async_id = async_id.ok_or(ConnectionError::PeerInterim(header.message_id))?;
             let charge = open.pend(header.message_id, async_id).ok_or(unknown)?;
             self.credits.grant(header.credits, charge);
+            drop(open);
+            self.send_waiting();
             return Ok(());
         }
-        let (charge, answer) = open.finish(header.message_id).ok_or(unknown)?;
+        let Finished { charge, leftover } = open.finish(response).ok_or(unknown)?;
         self.credits.grant(header.credits, charge);
-        let is_starved = self.credits.owned() == 0 && open.is_empty();
+        let is_drained = open.is_empty();
         drop(open);
-        // The caller may have stopped waiting.
-        let _ = answer.send(Ok(response));
+        if is_drained {
+            self.credits.drained();
+        }
         // MS-SMB2 §3.3.1.2: a server never leaves a client without a credit.
-        if is_starved { Err(ConnectionError::PeerCredits) } else { Ok(()) }
+        if is_drained && self.credits.owned() == 0 {
+            return Err(ConnectionError::PeerCredits);
+        }
+        if let Some((leftover, response)) = leftover {
+            self.settle(leftover, &response);
+        }
+        self.send_waiting();
+        Ok(())
     }
 
     fn take_unsolicited(
@@ -143,12 +155,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Acknowledges the break of a lease without holder, sealed if the break was sealed. Without a
-    /// free credit the server must wait for its timeout, as for a client that hangs.
+    /// Acknowledges the break of a lease without holder, sealed if the break was sealed.
     fn acknowledge(&self, found: LeaseBreak, sealed_by: Option<SessionId>) {
-        self.send_detached(Command::OPLOCK_BREAK, sealed_by, |out| {
-            LeaseBreakAck { lease_key: found.key, state: found.new }.emit(out);
-        });
+        let mut body = Vec::new();
+        LeaseBreakAck { lease_key: found.key, state: found.new }.emit(&mut body);
+        let (command, encrypt) = (Command::OPLOCK_BREAK, sealed_by.is_some());
+        let tree = TreeId(0);
+        self.send_or_later(Detached { command, session: sealed_by, tree, encrypt, body });
     }
 }
 

@@ -10,7 +10,7 @@ use smb::{Header, MessageId, NtStatus, ParseError};
 use tokio::sync::oneshot;
 
 use super::open_requests::Answer;
-use super::{Connection, SessionSecurity};
+use super::{Connection, Leftover};
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::InFrame;
 
@@ -60,12 +60,15 @@ impl Response {
     }
 }
 
-/// A request in flight. Dropping it does not cancel the request.
+/// A request in flight. A caller that drops it before the answer cancels the request where that ends a wait;
+/// what is left to do is done when the answer comes.
 #[derive(Debug)]
 pub(crate) struct PendingResponse {
     message_id: MessageId,
     answer: oneshot::Receiver<Answer>,
     connection: Connection,
+    leftover: Option<Leftover>,
+    is_answered: bool,
 }
 
 impl PendingResponse {
@@ -74,33 +77,26 @@ impl PendingResponse {
         answer: oneshot::Receiver<Answer>,
         connection: Connection,
     ) -> Self {
-        Self { message_id, answer, connection }
+        Self { message_id, answer, connection, leftover: None, is_answered: false }
     }
 
-    /// Waits for the answer; a caller that stops waiting cancels the request.
-    pub(crate) async fn or_cancel(
-        mut self,
-        session: &SessionSecurity,
-    ) -> Result<Response, ConnectionError> {
-        let connection = self.connection.clone();
-        let mut guard = Cancel { message_id: Some(self.message_id), connection, session };
-        let answer = (&mut self).await;
-        guard.message_id = None;
-        answer
+    /// Says what is left to do with the answer if the caller stops waiting before it comes.
+    pub(crate) fn leaving(mut self, leftover: Leftover) -> Self {
+        self.leave(leftover);
+        self
+    }
+
+    /// As [`PendingResponse::leaving`].
+    pub(crate) fn leave(&mut self, leftover: Leftover) {
+        self.leftover = Some(leftover);
     }
 }
 
-/// Cancels a request when dropped, unless it has been answered.
-struct Cancel<'a> {
-    message_id: Option<MessageId>,
-    connection: Connection,
-    session: &'a SessionSecurity,
-}
-
-impl Drop for Cancel<'_> {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
-        if let Some(message_id) = self.message_id {
-            self.connection.cancel(message_id, self.session);
+        if !self.is_answered {
+            let leftover = self.leftover.take();
+            self.connection.shared.abandon(self.message_id, &mut self.answer, leftover);
         }
     }
 }
@@ -111,6 +107,9 @@ impl Future for PendingResponse {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The sender is dropped unused only together with the whole table.
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready(answer.unwrap_or(Err(ConnectionError::Closed)))
+        let answer = answer.unwrap_or(Err(ConnectionError::Closed));
+        // The request of a late answer is still open.
+        self.is_answered = !matches!(answer, Err(ConnectionError::PeerLate(_)));
+        Poll::Ready(answer)
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   silent, owes an answer .................................. the connection fails
 //!   silent, owes only what it said may take long ............ ECHO, which it then owes (where
-//!                                                             there is a session with keys)
+//!                                                             there is a session)
+//!   a request open for longer than a call may take .......... its call fails, and is cancelled
 //! ```
 //!
 //! Without this task a server that hangs, or whose machine vanished, would leave callers waiting
@@ -15,9 +16,10 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use smb::{Command, Empty};
+use smb::{Command, TreeId};
 
 use super::Shared;
+use super::detached::{self, Detached};
 use super::open_requests::Silence;
 use crate::error::ConnectionError;
 
@@ -29,10 +31,19 @@ pub(super) async fn run(shared: Weak<Shared>, patience: Duration) {
         let silence = shared.lock_open().silence(shared.now(), patience);
         match silence {
             Silence::Short => {}
-            Silence::Suspicious => shared.send_detached(Command::ECHO, None, |out| Empty.emit(out)),
+            Silence::Suspicious => {
+                shared.send_detached(&echo());
+            }
             Silence::TooLong => return shared.fail(ConnectionError::PeerSilent),
         }
+        let late = shared.lock_open().give_up_late(shared.now());
+        late.into_iter().for_each(|message_id| shared.cancel(message_id));
     }
+}
+
+fn echo() -> Detached {
+    let (session, tree, body) = (None, TreeId(0), detached::empty());
+    Detached { command: Command::ECHO, session, tree, encrypt: false, body }
 }
 
 // A silence is noticed at most a fifth later than it should be.

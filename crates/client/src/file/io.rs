@@ -24,7 +24,7 @@ use smb::{
 };
 
 use super::File;
-use crate::connection::PendingResponse;
+use crate::connection::{Leftover, PendingResponse};
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::direct::{Pool, RDMA_LEN_MIN, Slots};
 
@@ -42,7 +42,8 @@ impl File {
     /// # Errors
     /// The server's status.
     pub async fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, ClientError> {
-        let size = self.io_size(self.tree.connection().negotiated().read_size_max());
+        let connection = self.tree.connection();
+        let size = self.io_size(connection.negotiated().read_size_max(), connection.receives_max());
         let mut chunks = out.chunks_mut(size);
         let mut next = chunks.next();
         let mut window = VecDeque::new();
@@ -113,7 +114,8 @@ impl File {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<(), ClientError> {
-        let size = self.io_size(self.tree.connection().negotiated().write_size_max());
+        let connection = self.tree.connection();
+        let size = self.io_size(connection.negotiated().write_size_max(), connection.sends_max());
         let mut chunks = data.chunks(size);
         let mut next = chunks.next();
         let mut window = VecDeque::new();
@@ -141,8 +143,9 @@ impl File {
         connection.pool().filter(|pool| allowed && pool.is_of_use() && !self.tree.is_encrypted())
     }
 
-    fn io_size(&self, max: u32) -> usize {
-        let max = self.pool().map_or(max, |pool| max.min(pool.io_size_max()));
+    /// Bytes of one request, at most `max`, and at most `message_max` in a message.
+    fn io_size(&self, max: u32, message_max: u32) -> usize {
+        let max = max.min(self.pool().map_or(message_max, |pool| pool.io_size_max()));
         as_usize(self.tree.connection().io_size(max))
     }
 
@@ -223,31 +226,38 @@ impl Loan {
     }
 }
 
+/// A piece that its caller has given up: the server may use the memory until it answers.
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(slots) = self.slots.take() {
+            self.pending.leave(Leftover::Memory(slots));
+        }
+    }
+}
+
 impl Piece {
-    async fn finish_read(self, out: &mut [u8]) -> Result<usize, ClientError> {
-        let response = self.pending.await?;
-        let outcome = response.accept(&[NtStatus::END_OF_FILE]).and_then(|response| {
-            if response.header().status == NtStatus::END_OF_FILE {
-                return Ok(0);
-            }
-            let answer = response.parse(ReadResponse::parse)?;
-            if let Some(slots) = &self.slots {
-                let count = as_usize(answer.data_remaining).min(out.len());
-                slots.copy_to(&mut out[..count]).map_err(ConnectionError::from)?;
-                return Ok(count);
-            }
-            // Bytes of a READ answer beyond those asked for are cut off.
-            let count = answer.data.len().min(out.len());
-            out[..count].copy_from_slice(&answer.data[..count]);
-            Ok(count)
-        });
-        self.slots.into_iter().for_each(Slots::give_back);
-        outcome
+    async fn finish_read(mut self, out: &mut [u8]) -> Result<usize, ClientError> {
+        let response = (&mut self.pending).await?;
+        let slots = self.slots.take();
+        let response = response.accept(&[NtStatus::END_OF_FILE])?;
+        if response.header().status == NtStatus::END_OF_FILE {
+            return Ok(0);
+        }
+        let answer = response.parse(ReadResponse::parse)?;
+        if let Some(slots) = slots {
+            let count = as_usize(answer.data_remaining).min(out.len());
+            slots.copy_to(&mut out[..count]).map_err(ConnectionError::from)?;
+            return Ok(count);
+        }
+        // Bytes of a READ answer beyond those asked for are cut off.
+        let count = answer.data.len().min(out.len());
+        out[..count].copy_from_slice(&answer.data[..count]);
+        Ok(count)
     }
 
-    async fn finish_write(self, len: usize) -> Result<(), ClientError> {
-        let response = self.pending.await?;
-        self.slots.into_iter().for_each(Slots::give_back);
+    async fn finish_write(mut self, len: usize) -> Result<(), ClientError> {
+        let response = (&mut self.pending).await?;
+        drop(self.slots.take());
         let response = response.success()?;
         let taken = response.parse(WriteResponse::parse)?.count;
         let given = as_u32(len);

@@ -125,6 +125,7 @@ impl File {
         additional: SecurityInformation,
         len_max: u32,
     ) -> Result<Vec<u8>, ClientError> {
+        let len_max = len_max.min(self.tree.answer_max());
         let request = QueryInfoRequest {
             info_type,
             class,
@@ -155,23 +156,46 @@ impl File {
         additional: SecurityInformation,
         buffer: &[u8],
     ) -> Result<(), ClientError> {
+        self.tree.check_len(buffer.len())?;
         let request = SetInfoRequest { info_type, class, additional, file_id: self.id, buffer };
         let response =
             self.tree.call(Command::SET_INFO, buffer.len(), |out| request.emit(out)).await?;
         response.parse(SetInfoResponse::parse).map(drop)
     }
 
-    /// Sends a file-system control and returns its output. Its answer may take for ever; a caller
-    /// that stops waiting cancels it.
+    /// Sends a file-system control and returns its output, of which the server sends as much as one answer
+    /// holds. A caller that stops waiting cancels it.
     ///
     /// # Errors
-    /// The server's status.
+    /// The server's status; [`ClientError::ConfigTooLong`] for an input that no message holds.
     pub async fn ioctl(
         &self,
         code: ControlCode,
         input: &[u8],
         output_len_max: u32,
     ) -> Result<Vec<u8>, ClientError> {
+        self.control(code, input, output_len_max, false).await
+    }
+
+    /// As [`File::ioctl`], of a control whose answer may take for ever.
+    pub(crate) async fn ioctl_for_ever(
+        &self,
+        code: ControlCode,
+        input: &[u8],
+        output_len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.control(code, input, output_len_max, true).await
+    }
+
+    async fn control(
+        &self,
+        code: ControlCode,
+        input: &[u8],
+        output_len_max: u32,
+        for_ever: bool,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.tree.check_len(input.len())?;
+        let output_len_max = output_len_max.min(self.tree.answer_max());
         let request = IoctlRequest {
             code,
             file_id: self.id,
@@ -182,8 +206,11 @@ impl File {
         };
         let output = usize::try_from(output_len_max).expect("u32 fits usize");
         let payload = input.len().max(output);
-        let pending = self.tree.submit(Command::IOCTL, payload, |out| request.emit(out)).await?;
-        let response = pending.or_cancel(self.tree.session()).await?.success()?;
+        let pending = match for_ever {
+            true => self.tree.submit_for_ever(payload, |out| request.emit(out)).await?,
+            false => self.tree.submit(Command::IOCTL, payload, |out| request.emit(out)).await?,
+        };
+        let response = pending.await?.success()?;
         Ok(response.parse(IoctlResponse::parse)?.output.to_vec())
     }
 }

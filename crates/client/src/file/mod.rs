@@ -59,18 +59,18 @@ impl File {
     /// # Errors
     /// The server's status. The file is closed all the same.
     pub async fn close(self) -> Result<(), ClientError> {
-        self.closed.store(true, Ordering::Relaxed);
         let request = CloseRequest { query_attributes: false, file_id: self.id };
-        self.tree.call(Command::CLOSE, 0, |out| request.emit(out)).await.map(drop)
+        let pending = self.tree.submit(Command::CLOSE, 0, |out| request.emit(out)).await?;
+        // Only now: a caller that stops waiting before has the file closed by its drop.
+        self.closed.store(true, Ordering::Relaxed);
+        pending.await?.success().map(drop)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if !self.closed.load(Ordering::Relaxed) {
-            let request = CloseRequest { query_attributes: false, file_id: self.id };
-            // Without a free credit the server closes the file with the session.
-            let _ = self.tree.try_submit(Command::CLOSE, |out| request.emit(out));
+            self.tree.close_file(self.id);
         }
     }
 }

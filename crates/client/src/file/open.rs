@@ -137,6 +137,7 @@ impl File {
         options: &OpenOptions,
     ) -> Result<Self, ClientError> {
         let name = if options.posix { posix_path(path)? } else { share_path(path)? };
+        tree.check_len(options.security.as_ref().map_or(0, Vec::len))?;
         let dialect = tree.connection().negotiated().dialect;
         let mut contexts = Vec::new();
         let mut lease: Option<Lease> = None;
@@ -169,7 +170,8 @@ impl File {
             name,
             contexts,
         };
-        let response = tree.call(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let pending = tree.submit(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let response = pending.leaving(tree.unwanted_file()).await?.success()?;
         let answer = response.parse(CreateResponse::parse)?;
         let mut file = Self {
             id: answer.file_id,

@@ -18,7 +18,6 @@
 //! file is opened once more under the same lease key, which breaks no lease of this client (MS-SMB2
 //! §3.3.5.9.8), and the new open carries the registrations.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +26,8 @@ use remote::{Control, Invitation, Mapping, Messages, Recall};
 use smb::create::CreateDisposition;
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
-    PushAccept, PushConnect, PushConnectionId, PushGrant, RecallRequest, RecallResponse,
-    RegistrationId, Rights, UnmapRequest,
+    PushAccept, PushConnectionId, PushGrant, RecallRequest, RecallResponse, RegistrationId, Rights,
+    UnmapRequest,
 };
 use smb::{ControlCode, NtStatus};
 use tokio::runtime::{Handle, Runtime};
@@ -36,6 +35,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::answers::{class_of, granted, malformed, mapping_of};
+use super::listeners::{self, Listeners};
 use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
 use crate::client::Client;
@@ -178,10 +178,9 @@ impl Control<Smb2> for FileControl {
         let class = class_of(grant.durability).ok_or(FallbackReason::PeerIncapable)?;
         let is_emulated = grant.capabilities.contains(Capabilities::EMULATED_PERSISTENCE);
         self.grace = Duration::from_millis(u64::from(grant.recall_grace_ms));
-        let mut private_data = Vec::with_capacity(PushConnect::LEN);
-        PushConnect { token: grant.token }.emit(&mut private_data);
-        let same_host = grant.same_host.map(SocketAddr::V6);
-        Ok(Invitation { addresses: grant.addresses, same_host, private_data, class, is_emulated })
+        let listeners = self.runtime.block_on(listeners::of(self.client.tree(), &grant))?;
+        let Listeners { network: listeners, same_host } = listeners;
+        Ok(Invitation { listeners, same_host, class, is_emulated })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {
@@ -384,7 +383,7 @@ async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
     let mut input = Vec::new();
     RecallRequest.emit(&mut input);
     let code = ControlCode::WAIT_REGION_RECALL;
-    let output = mapper.ioctl(code, &input, RECALL_OUTPUT_MAX).await?;
+    let output = mapper.ioctl_for_ever(code, &input, RECALL_OUTPUT_MAX).await?;
     RecallResponse::parse(&output).map_err(malformed)
 }
 

@@ -4,6 +4,7 @@
 
 mod answers;
 mod file_control;
+mod listeners;
 mod smb2;
 mod tenure;
 

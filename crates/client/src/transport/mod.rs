@@ -10,11 +10,14 @@
 pub mod direct;
 mod tcp;
 
+use std::any::Any;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use smb::frame_memory::InFrame;
+use smb::framing::FRAME_LEN_MAX;
 pub use tcp::connect;
 
 use crate::error::ConnectionError;
@@ -28,10 +31,28 @@ pub struct Transport {
     pub receiver: Box<dyn FrameReceiver>,
     /// Memory that the server can reach by RDMA; none over TCP.
     pub pool: Option<Arc<direct::Pool>>,
+    /// The address of the server, if the transport has one.
+    pub peer: Option<IpAddr>,
+    /// The longest frames.
+    pub limits: FrameLimits,
+}
+
+/// The longest frames that a transport carries, in bytes, transform header included.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FrameLimits {
+    /// To the server.
+    pub send: usize,
+    /// From the server.
+    pub receive: usize,
+}
+
+impl FrameLimits {
+    /// Frames as long as their prefix can say.
+    pub const NONE: Self = Self { send: FRAME_LEN_MAX, receive: FRAME_LEN_MAX };
 }
 
 /// Takes frames, from any task, in the order of the calls.
-pub trait FrameSender: fmt::Debug + Send + Sync {
+pub trait FrameSender: Any + fmt::Debug + Send + Sync {
     /// Sends a frame or queues it.
     ///
     /// # Errors

@@ -4,6 +4,9 @@
 //! task switch; a writer task sends what the socket does not take at once. Neither half holds a
 //! lock across an await: a cancelled caller can never leave half a frame behind.
 //!
+//! `close` frees everything at once: the queue, the writer task, which may wait for a peer that takes nothing, and
+//! the receiver's end with the socket.
+//!
 //! Spec: MS-SMB2 §2.1.
 
 use std::collections::VecDeque;
@@ -18,9 +21,9 @@ use smb::framing::{PREFIX_LEN, frame_len};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
-use super::{FrameReceiver, FrameSender, OutFrame, Transport};
+use super::{FrameLimits, FrameReceiver, FrameSender, OutFrame, Transport};
 use crate::error::ConnectionError;
 
 /// Dials `address`.
@@ -35,31 +38,43 @@ pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> 
     // ever for a change notification of a server that is gone.
     rdma::watch_peer(&stream, Some(rdma::SILENCE_MAX))?;
     let (read, write) = stream.into_split();
-    let shared = Arc::new(Shared { write, queue: Mutex::default(), work: Notify::new() });
+    let (open, closed) = oneshot::channel();
+    let queue = Queue {
+        frames: VecDeque::new(),
+        failed: None,
+        write: Some(Arc::new(write)),
+        open: Some(open),
+    };
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), work: Notify::new() });
     tokio::spawn(drain(Arc::clone(&shared)));
     let receiver = Box::new(Receiver {
         read,
+        closed,
         buffer: vec![0; BUFFER],
         start: 0,
         end: 0,
         frame: None,
         spares: Arc::default(),
     });
-    Ok(Transport { sender: Box::new(Sender(shared)), receiver, pool: None })
+    let (sender, peer) = (Box::new(Sender(shared)), Some(address.ip()));
+    Ok(Transport { sender, receiver, pool: None, peer, limits: FrameLimits::NONE })
 }
 
 #[derive(Debug)]
 struct Shared {
-    write: OwnedWriteHalf,
     queue: Mutex<Queue>,
     work: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     /// Frames, each with the number of its bytes that are sent.
     frames: VecDeque<(Vec<u8>, usize)>,
     failed: Option<ConnectionError>,
+    /// Gone with the connection.
+    write: Option<Arc<OwnedWriteHalf>>,
+    /// The receiver ends when this is dropped.
+    open: Option<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +88,7 @@ impl FrameSender for Sender {
         }
         queue.frames.push_back(frame.into_tcp());
         if queue.frames.len() == 1 {
-            self.0.write_some(&mut queue)?;
+            queue.write_some()?;
         }
         if !queue.frames.is_empty() {
             self.0.work.notify_one();
@@ -82,7 +97,7 @@ impl FrameSender for Sender {
     }
 
     fn close(&self) {
-        self.0.lock().failed.get_or_insert(ConnectionError::Closed);
+        self.0.lock().end(ConnectionError::Closed);
         self.0.work.notify_one();
     }
 }
@@ -97,24 +112,30 @@ impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl Queue {
     /// Writes until the socket is full or the queue is empty.
-    fn write_some(&self, queue: &mut Queue) -> Result<(), ConnectionError> {
-        while let Some((bytes, sent)) = queue.frames.front_mut() {
-            match self.write.try_write(&bytes[*sent..]) {
+    fn write_some(&mut self) -> Result<(), ConnectionError> {
+        let Some(write) = &self.write else { return Ok(()) };
+        while let Some((bytes, sent)) = self.frames.front_mut() {
+            match write.try_write(&bytes[*sent..]) {
                 Ok(count) => *sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => {
-                    let error = ConnectionError::from(error);
-                    queue.frames.clear();
-                    return Err(*queue.failed.insert(error));
-                }
+                Err(error) => return Err(self.end(error.into())),
             }
             if *sent == bytes.len() {
-                queue.frames.pop_front();
+                self.frames.pop_front();
             }
         }
         Ok(())
+    }
+
+    /// Frees what the connection holds; returns the first error, which counts.
+    fn end(&mut self, error: ConnectionError) -> ConnectionError {
+        self.frames = VecDeque::new();
+        (self.write, self.open) = (None, None);
+        *self.failed.get_or_insert(error)
     }
 }
 
@@ -122,23 +143,20 @@ impl Shared {
 /// and dropping the write half shuts the stream down.
 async fn drain(shared: Arc<Shared>) {
     loop {
-        shared.work.notified().await;
-        loop {
-            {
-                let mut queue = shared.lock();
-                if queue.failed.is_some() || shared.write_some(&mut queue).is_err() {
-                    break;
-                }
-                if queue.frames.is_empty() {
-                    break;
-                }
-            }
-            if shared.write.writable().await.is_err() {
-                break;
-            }
-        }
-        if shared.lock().failed.is_some() {
-            return;
+        let blocked = {
+            let mut queue = shared.lock();
+            let written = queue.write_some();
+            let Some(write) = queue.write.as_ref().filter(|_| written.is_ok()) else { return };
+            (!queue.frames.is_empty()).then(|| Arc::clone(write))
+        };
+        match blocked {
+            None => shared.work.notified().await,
+            Some(write) => tokio::select! {
+                // The next attempt to write tells what is wrong.
+                _ = write.writable() => {}
+                // The connection was closed, or more was queued.
+                () = shared.work.notified() => {}
+            },
         }
     }
 }
@@ -146,6 +164,8 @@ async fn drain(shared: Arc<Shared>) {
 #[derive(Debug)]
 struct Receiver {
     read: OwnedReadHalf,
+    /// Ends when this end closes the connection.
+    closed: oneshot::Receiver<()>,
     buffer: Vec<u8>,
     /// Start of the bytes in `buffer` that were read from the socket and not handed out.
     start: usize,
@@ -161,6 +181,9 @@ impl FrameReceiver for Receiver {
         cx: &mut Context<'_>,
         len_max: usize,
     ) -> Poll<Result<InFrame, ConnectionError>> {
+        if Pin::new(&mut self.closed).poll(cx).is_ready() {
+            return Poll::Ready(Err(ConnectionError::Closed));
+        }
         loop {
             if let Some((frame, filled)) = &mut self.frame {
                 while *filled < frame.len() {
@@ -245,5 +268,32 @@ mod tests {
         drop(transport);
         let end = tokio::time::timeout(Duration::from_secs(10), peer.read_u8()).await;
         assert_eq!(end.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_holds_neither_queue_nor_socket() {
+        // The peer takes nothing, so the writer task waits for it.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut transport = connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let shared = {
+            let queued = || OutFrame::new(0, |out| out.resize(8 << 20, 1));
+            (0..4).for_each(|_| transport.sender.send(queued()).unwrap());
+            let sender: &dyn std::any::Any = &*transport.sender;
+            Arc::downgrade(&sender.downcast_ref::<Sender>().unwrap().0)
+        };
+        let ends = async {
+            transport.sender.close();
+            let end = std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1)).await;
+            assert_eq!(end.unwrap_err(), ConnectionError::Closed);
+            assert!(shared.upgrade().unwrap().lock().frames.is_empty());
+            drop(transport);
+            while shared.strong_count() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut rest = Vec::new();
+            peer.read_to_end(&mut rest).await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(10), ends).await.unwrap();
     }
 }

@@ -13,9 +13,9 @@ mod peer;
 use std::time::{Duration, Instant};
 
 use fixture::{Fixture, bytes_at};
-use peer::{Deed, Honest, LEN, Link, Opened, hello};
+use peer::{Deed, Honest, LEN, Link, Opened, hello, showing};
 use smb::NtStatus;
-use smb::push::{PushToken, Rights};
+use smb::push::{PushProof, Rights};
 
 const ALL: Rights = Rights::READ.union(Rights::WRITE).union(Rights::FLUSH);
 
@@ -45,7 +45,7 @@ fn a_wrong_token_opens_no_push_connection() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let address = fixture.running.rdma_address().unwrap();
-    let wrong = hello(&PushToken::new([0x5a; 32]));
+    let wrong = showing(PushProof::new([0x5a; 32]));
     assert_eq!(Link::dial(address, &wrong).unwrap_err(), NtStatus::ACCESS_DENIED);
     let mut newer = wrong.clone();
     newer[4] = 2;
@@ -61,7 +61,7 @@ fn a_token_is_good_once() {
     let mut honest = Honest::at_work(&fixture);
     let evil = Opened::new(&fixture, "evil", ALL);
     let link = evil.dial();
-    let again = Link::dial(evil.grant().addresses[0], &hello(&evil.grant().token));
+    let again = Link::dial(evil.grant().addresses[0], &hello(evil.grant()));
     assert_eq!(again.unwrap_err(), NtStatus::ACCESS_DENIED);
     evil.map(link.id, ALL, 0, LEN).expect("the first connection is not the worse for it");
     honest.still_works();
@@ -79,7 +79,7 @@ fn a_token_is_refused_after_its_lifetime() {
     {
         std::thread::park_timeout(left);
     }
-    let late = Link::dial(evil.grant().addresses[0], &hello(&evil.grant().token));
+    let late = Link::dial(evil.grant().addresses[0], &hello(evil.grant()));
     assert_eq!(late.unwrap_err(), NtStatus::ACCESS_DENIED);
     honest.still_works();
 }

@@ -12,8 +12,8 @@ use rdma::{
     WorkRequest,
 };
 use smb::push::{
-    CommitRange, CommitRequest, MapRequest, MapResponse, PushAccept, PushConnect, PushConnectionId,
-    PushGrant, PushResponse, PushToken, Rights, UnmapRequest,
+    CommitRange, CommitRequest, MapRequest, MapResponse, PushAccept, PushAddress, PushConnect,
+    PushConnectionId, PushGrant, PushProof, PushResponse, Rights, UnmapRequest,
 };
 use smb::{ControlCode, NtStatus};
 
@@ -83,7 +83,7 @@ impl<'a> Opened<'a> {
     }
 
     pub(crate) fn dial(&self) -> Link {
-        Link::dial(self.grant().addresses[0], &hello(&self.grant().token)).unwrap()
+        Link::dial(self.grant().addresses[0], &hello(self.grant())).unwrap()
     }
 
     pub(crate) fn control(
@@ -142,10 +142,15 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// The private data of a push connection request.
-pub(crate) fn hello(token: &PushToken) -> Vec<u8> {
+/// The private data of a push connection request, by its grant.
+pub(crate) fn hello(grant: &PushGrant) -> Vec<u8> {
+    showing(grant.token.proof(PushAddress::Network(grant.addresses[0])))
+}
+
+/// The private data of a push connection request, with a proof.
+pub(crate) fn showing(proof: PushProof) -> Vec<u8> {
     let mut private_data = Vec::new();
-    PushConnect { token: token.clone() }.emit(&mut private_data);
+    PushConnect { proof }.emit(&mut private_data);
     private_data
 }
 

@@ -1,6 +1,7 @@
 //! The vocabulary of verbs, common to every provider: names, requests, completions, the seam.
 
 mod config;
+mod doorbell;
 mod error;
 mod event;
 mod ids;

@@ -103,7 +103,7 @@ pub trait Engine: Debug + Send {
     /// requests posted together travel together.
     fn post_send(&mut self, qp: QpId, request: WorkRequest<'_>) -> Result<(), PostError>;
 
-    /// Queues a buffer for a message of the peer. Its region needs `Access::LOCAL_WRITE`.
+    /// Queues a buffer for a message of the peer. Its region needs `Access::RECEIVE`.
     fn post_recv(&mut self, qp: QpId, wr_id: u64, buffer: LocalSlice) -> Result<(), PostError>;
 
     /// Ends a connection: bytes that TCP still takes leave, unanswered requests are flushed, then

@@ -11,8 +11,13 @@ bitflags! {
     /// The permitted operations on a region. An operation that is not listed is refused.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub struct Access: u8 {
+        /// Our own receives may be placed here.
+        const RECEIVE = 0x01;
+        /// The answers to our own reads may be placed here. An iWARP adapter lets the peer write there, as
+        /// the answers are writes of the peer (RFC 5040 §5.4).
+        const READ_SINK = 0x40;
         /// Our own receives and the answers to our own reads may be placed here.
-        const LOCAL_WRITE = 0x01;
+        const LOCAL_WRITE = Self::RECEIVE.bits() | Self::READ_SINK.bits();
         /// The peer may read, and may ask for a hash (verify).
         const REMOTE_READ = 0x02;
         /// The peer may write, and may write atomically.

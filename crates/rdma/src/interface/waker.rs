@@ -14,13 +14,11 @@
 //! load on every machine. An awake engine finds `called` by looking at it between two looks at its
 //! sockets.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use super::doorbell::Doorbell;
 use super::error::EngineError;
+use crate::shared::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Ends an engine's `wait`. A call that comes before the `wait` ends that `wait` at once.
 #[derive(Clone, Debug)]
@@ -31,7 +29,9 @@ pub struct Waker {
 impl Waker {
     /// Wakes the engine, or lets its next `wait` return at once. Calls do not add up.
     pub fn wake(&self) {
-        self.shared.called.store(true, Ordering::Release);
+        // A swap, not a store: whoever takes the call of the last of several callers sees what the others
+        // have stored before theirs (a store would end their release sequence).
+        self.shared.called.swap(true, Ordering::Release);
         self.nudge();
     }
 
@@ -41,12 +41,9 @@ impl Waker {
         let shared = &self.shared;
         fence(Ordering::SeqCst);
         // One of several callers writes; the sleeper clears `asleep` itself when it gets up.
-        if shared.asleep.load(Ordering::Acquire) && shared.asleep.swap(false, Ordering::AcqRel) {
+        if shared.asleep.load(Ordering::Acquire) && shared.takes_the_wake() {
             shared.system_calls.fetch_add(1, Ordering::Relaxed);
-            // A write to an eventfd is refused only when its counter is full: then the eventfd is
-            // readable anyway.
-            #[expect(clippy::host_endian_bytes, reason = "eventfd(2) counts in host order")]
-            let _ = rustix::io::write(&shared.eventfd, &1_u64.to_ne_bytes());
+            shared.doorbell.ring();
         }
     }
 
@@ -65,15 +62,11 @@ pub struct WakeReceiver {
 impl WakeReceiver {
     /// Makes a receiver and its first waker; other wakers are cloned from it.
     pub fn new() -> Result<Self, EngineError> {
-        let eventfd =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
-                EngineError::HostIo { call: "eventfd", errno: errno.raw_os_error() }
-            })?;
         let shared = Shared {
             called: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             system_calls: AtomicU64::new(0),
-            eventfd,
+            doorbell: Doorbell::new()?,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -101,20 +94,17 @@ impl WakeReceiver {
         true
     }
 
+    /// What it waits for beside its sockets.
+    pub(super) fn doorbell(&self) -> &Doorbell {
+        &self.shared.doorbell
+    }
+
     /// Ends sleep; `readable` says whether the eventfd was seen readable.
     pub fn got_up(&self, readable: bool) {
         self.shared.asleep.store(false, Ordering::Release);
         if readable {
-            let mut count = [0; 8];
-            // Non-blocking; an empty eventfd is no error.
-            let _ = rustix::io::read(&self.shared.eventfd, &mut count);
+            self.shared.doorbell.silence();
         }
-    }
-}
-
-impl AsFd for WakeReceiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.eventfd.as_fd()
     }
 }
 
@@ -123,7 +113,15 @@ struct Shared {
     called: AtomicBool,
     asleep: AtomicBool,
     system_calls: AtomicU64,
-    eventfd: OwnedFd,
+    doorbell: Doorbell,
+}
+
+impl Shared {
+    // Who finds the sleeper up already stores nothing.
+    fn takes_the_wake(&self) -> bool {
+        let asleep = &self.asleep;
+        asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub enum Operation<'a> {
     },
     /// Bytes out of the peer's memory, `local.len` of them.
     Read {
-        /// The target of the bytes. Its region needs `Access::LOCAL_WRITE`.
+        /// The target of the bytes. Its region needs `Access::READ_SINK`.
         local: LocalSlice,
         /// The peer's region.
         rkey: Rkey,

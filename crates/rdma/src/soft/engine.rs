@@ -201,7 +201,7 @@ impl Engine for SoftEngine {
 
     fn post_recv(&mut self, qp: QpId, wr_id: u64, buffer: LocalSlice) -> Result<(), PostError> {
         let owner = self.qps.get_mut(Self::key_of(qp)).ok_or(PostError::UnknownQp(qp))?;
-        check_local(&self.context.regions, qp, buffer, Access::LOCAL_WRITE)?;
+        check_local(&self.context.regions, qp, buffer, Access::RECEIVE)?;
         if matches!(owner.phase, Phase::Draining(_)) {
             return Err(PostError::NotConnected(qp));
         }

@@ -30,6 +30,7 @@ mod connections;
 mod context;
 mod deferral;
 mod dial;
+mod done;
 mod engine;
 mod farewell;
 mod fault;

@@ -119,7 +119,7 @@ fn place(
     let offset = posted.buffer.offset + u64::from(segment.offset);
     let len = u64::try_from(bytes.len()).expect("a frame's length fits 64 bits");
     let LocalSlice { lkey, .. } = posted.buffer;
-    let need = Access::LOCAL_WRITE;
+    let need = Access::RECEIVE;
     let (region, offset) = scope
         .regions
         .check_local(scope.id, lkey, offset, len, need)

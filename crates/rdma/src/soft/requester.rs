@@ -325,7 +325,7 @@ fn place(
     let len = u64::try_from(payload.len()).expect("a frame's length fits 64 bits");
     let region = scope
         .regions
-        .check(scope.id, tag, offset, len, Access::LOCAL_WRITE)
+        .check(scope.id, tag, offset, len, Access::READ_SINK)
         .map_err(|_| Fault::Local(WcStatus::LocalProtection))?;
     scope.stats.bytes_copied += len;
     if !scope.deferral.is_active() {

@@ -92,7 +92,7 @@ impl Work {
             }
             Operation::Read { local, rkey, remote_addr } => {
                 check_remote(remote_addr, u64::from(local.len))?;
-                let sink_offset = check_local(scope.regions, scope.id, local, Access::LOCAL_WRITE)?;
+                let sink_offset = check_local(scope.regions, scope.id, local, Access::READ_SINK)?;
                 Self::Read(ReadRequestRepr {
                     sink_stag: Stag(local.lkey.0),
                     sink_offset,

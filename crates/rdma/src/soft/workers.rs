@@ -20,6 +20,7 @@ use std::thread;
 use pmem::MediumError;
 
 use super::batch::{Batch, Failure, Pace, Pause, Site};
+use super::done::Done;
 use super::lanes::{Job, LaneIndex, Lanes};
 use crate::interface::Waker;
 
@@ -28,7 +29,7 @@ use crate::interface::Waker;
 pub(super) struct Workers {
     pools: Vec<Pool>,
     max: usize,
-    done: Arc<Done>,
+    common: Arc<Common>,
     collected: VecDeque<Box<Batch>>,
 }
 
@@ -54,10 +55,8 @@ struct State {
 
 /// State that all pools share.
 #[derive(Debug)]
-struct Done {
-    batches: Mutex<VecDeque<Box<Batch>>>,
-    any: AtomicBool,
-    waker: Waker,
+struct Common {
+    done: Done<Box<Batch>>,
     /// The engine is gone.
     stop: AtomicBool,
     #[cfg(test)]
@@ -67,10 +66,8 @@ struct Done {
 impl Workers {
     /// Workers, at most `max` for each device.
     pub(super) fn new(max: u16, waker: Waker) -> Self {
-        let done = Done {
-            batches: Mutex::new(VecDeque::with_capacity(QUEUE_START)),
-            any: AtomicBool::new(false),
-            waker,
+        let common = Common {
+            done: Done::new(waker, QUEUE_START),
             stop: AtomicBool::new(false),
             #[cfg(test)]
             counts_latecomers: super::planted::Planted::CommitsForLatecomers.is_here(),
@@ -78,7 +75,7 @@ impl Workers {
         Self {
             pools: Vec::new(),
             max: usize::from(max.max(1)),
-            done: Arc::new(done),
+            common: Arc::new(common),
             collected: VecDeque::with_capacity(QUEUE_START),
         }
     }
@@ -86,7 +83,7 @@ impl Workers {
     /// Queues a batch. Gives it back if no thread could be started to run it.
     pub(super) fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
         let Site { device, file } = batch.site();
-        let (max, done) = (self.max, &self.done);
+        let (max, common) = (self.max, &self.common);
         let Some(pool) = pool_of(&mut self.pools, device, max) else { return Err(batch) };
         let wanted = {
             let mut state = lock(&pool.jobs.state);
@@ -95,7 +92,7 @@ impl Workers {
         };
         pool.jobs.available.notify_one();
         if pool.started < wanted.min(max) {
-            pool.start_one(done);
+            pool.start_one(common);
         }
         if pool.started > 0 {
             return Ok(());
@@ -114,16 +111,14 @@ impl Workers {
 
     /// Whether a batch is done.
     pub(super) fn has_done(&self) -> bool {
-        !self.collected.is_empty() || self.done.any.load(Ordering::Acquire)
+        !self.collected.is_empty() || self.common.done.has_any()
     }
 
     /// Takes one batch that is done. Costs a load while none is.
     pub(super) fn collect(&mut self) -> Option<Box<Batch>> {
         loop {
-            if self.collected.is_empty() && self.done.any.load(Ordering::Relaxed) {
-                let mut batches = lock(&self.done.batches);
-                self.done.any.store(false, Ordering::Relaxed);
-                std::mem::swap(&mut *batches, &mut self.collected);
+            if self.collected.is_empty() {
+                self.common.done.take(&mut self.collected);
             }
             let batch = self.collected.pop_front()?;
             if batch.goes_on().is_none() {
@@ -156,10 +151,10 @@ fn pool_of(pools: &mut Vec<Pool>, device: u64, max: usize) -> Option<&mut Pool> 
 }
 
 impl Pool {
-    fn start_one(&mut self, done: &Arc<Done>) {
-        let (jobs, done) = (Arc::clone(&self.jobs), Arc::clone(done));
+    fn start_one(&mut self, common: &Arc<Common>) {
+        let (jobs, common) = (Arc::clone(&self.jobs), Arc::clone(common));
         let name = "rdma-worker".to_owned();
-        if thread::Builder::new().name(name).spawn(move || work(&jobs, &done)).is_ok() {
+        if thread::Builder::new().name(name).spawn(move || work(&jobs, &common)).is_ok() {
             self.started += 1;
         }
     }
@@ -169,7 +164,7 @@ impl Drop for Workers {
     /// Tells the threads to begin nothing more, and does not wait for them: a medium that hangs
     /// must not block the thread that drops the engine.
     fn drop(&mut self) {
-        self.done.stop.store(true, Ordering::Release);
+        self.common.stop.store(true, Ordering::Release);
         for pool in &self.pools {
             lock(&pool.jobs.state).lanes.clear();
             pool.jobs.available.notify_all();
@@ -177,9 +172,9 @@ impl Drop for Workers {
     }
 }
 
-fn work(jobs: &Jobs, done: &Done) {
+fn work(jobs: &Jobs, common: &Common) {
     let mut state = lock(&jobs.state);
-    while !done.stop.load(Ordering::Acquire) {
+    while !common.stop.load(Ordering::Acquire) {
         let Some((lane, job)) = state.lanes.take() else {
             state.idle += 1;
             state = jobs.available.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -193,8 +188,8 @@ fn work(jobs: &Jobs, done: &Done) {
             jobs.available.notify_one();
         }
         state = match job {
-            Job::Run(batch, pace) => run(batch, pace, jobs, done),
-            Job::Commit(group) => commit(group, lane, jobs, done),
+            Job::Run(batch, pace) => run(batch, pace, jobs, common),
+            Job::Commit(group) => commit(group, lane, jobs, common),
         };
         state.lanes.done(lane);
     }
@@ -205,11 +200,11 @@ fn run<'a>(
     mut batch: Box<Batch>,
     pace: Pace,
     jobs: &'a Jobs,
-    done: &Done,
+    common: &Common,
 ) -> MutexGuard<'a, State> {
-    match batch.run(&done.stop, pace) {
+    match batch.run(&common.stop, pace) {
         Pause::Over => {
-            done.push([batch]);
+            common.done.push([batch]);
             lock(&jobs.state)
         }
         Pause::Commit(site) => {
@@ -232,34 +227,22 @@ fn commit<'a>(
     mut group: Vec<Box<Batch>>,
     lane: LaneIndex,
     jobs: &'a Jobs,
-    done: &Done,
+    common: &Common,
 ) -> MutexGuard<'a, State> {
-    let outcome = group.first_mut().map_or(Ok(()), |first| first.commit(&done.stop));
+    let outcome = group.first_mut().map_or(Ok(()), |first| first.commit(&common.stop));
     #[cfg(test)]
-    if done.counts_latecomers {
+    if common.counts_latecomers {
         lock(&jobs.state).lanes.latecomers(lane, &mut group);
     }
     group.iter_mut().for_each(|batch| batch.committed(outcome));
-    let unfinished: Vec<_> = group.extract_if(.., |batch| !batch.ends(&done.stop)).collect();
-    done.push(group.drain(..));
+    let unfinished: Vec<_> = group.extract_if(.., |batch| !batch.ends(&common.stop)).collect();
+    common.done.push(group.drain(..));
     let mut state = lock(&jobs.state);
     state.lanes.committed(lane, group);
     for batch in unfinished {
         state.lanes.push(batch.site().file, batch);
     }
     state
-}
-
-impl Done {
-    /// Hands batches back to the engine.
-    fn push(&self, batches: impl IntoIterator<Item = Box<Batch>>) {
-        {
-            let mut done = lock(&self.batches);
-            done.extend(batches);
-            self.any.store(true, Ordering::Release);
-        }
-        self.waker.nudge();
-    }
 }
 
 /// No code under these locks can panic half way, so the state behind a poisoned lock is sound.

@@ -13,6 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use super::count::Counted;
 use super::greeting::Answers;
 use super::ring::{RING_LEN, Ring};
 use super::sys::cm::Terms;
@@ -77,6 +78,7 @@ pub(super) struct Region {
     pub(super) memory: Memory,
     pub(super) len: u64,
     pub(super) access: Access,
+    pub(super) _counted: Counted,
 }
 
 /// A send that was posted.

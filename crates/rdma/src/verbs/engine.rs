@@ -11,6 +11,7 @@ use pmem::{DurabilityClass, Medium};
 
 use super::connecting::{Request, Whose};
 use super::connection::{Connection, Region, Stage};
+use super::count::RegionCount;
 use super::ring::INLINE_MAX;
 use super::sys::cm::{ByName, Channel, CmId};
 use super::sys::device::{Device, Features};
@@ -47,7 +48,7 @@ pub(super) struct VerbsEngine {
     pub(super) events: Vec<Event>,
     pub(super) ended: Vec<Ended>,
     pub(super) stats: EngineStats,
-    regions: u32,
+    regions: RegionCount,
     pub(super) poller: Poller,
     wake: WakeReceiver,
     window: PollWindow,
@@ -92,7 +93,7 @@ impl VerbsEngine {
             events: Vec::with_capacity(EVENTS_START),
             ended: Vec::with_capacity(EVENTS_START),
             stats: EngineStats::default(),
-            regions: 0,
+            regions: RegionCount::default(),
             poller,
             wake,
             window: PollWindow::new(config.polling),
@@ -189,7 +190,8 @@ impl VerbsEngine {
         // Drivers of iWARP use the address in this process as the remote address, whatever the call
         // asks for.
         let named = (!features.is_iwarp).then_some(range.start);
-        let wish = |flush| Wish { access, flush, on_demand: false, named };
+        let is_iwarp = features.is_iwarp;
+        let wish = |flush| Wish { access, flush, on_demand: false, named, is_iwarp };
         let domain = connection.queue.domain();
         let register = |wish| Memory::register(domain, medium, range, wish);
         let (mut flush, mut outcome) = (None, Err(Refusal::NotMemory));
@@ -347,14 +349,13 @@ impl Engine for VerbsEngine {
         if start >= end || end > medium.len() {
             return Err(RegisterError::ConfigRange { start, end, len: medium.len() });
         }
-        if self.regions >= self.config.regions_max {
-            return Err(RegisterError::RegionsExhausted { max: self.config.regions_max });
-        }
+        let counted = self.regions.take(self.config.regions_max);
+        let counted =
+            counted.ok_or(RegisterError::RegionsExhausted { max: self.config.regions_max })?;
         let (memory, offers, base) = self.register_memory(qp, &medium, &range, access)?;
         let connection = self.qps.get_mut(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
-        self.regions += 1;
         let (rkey, lkey, len) = (Rkey(memory.rkey()), Lkey(memory.lkey()), end - start);
-        connection.regions.insert(rkey.0, Region { memory, len, access });
+        connection.regions.insert(rkey.0, Region { memory, len, access, _counted: counted });
         Ok(MemoryRegion { rkey, lkey, remote_addr_base: base, len, offers, unseen: true })
     }
 
@@ -364,7 +365,6 @@ impl Engine for VerbsEngine {
         let region = region.ok_or(RegisterError::UnknownRegion(rkey))?;
         // After this call returns, the device no longer reaches the region.
         drop(region);
-        self.regions -= 1;
         Ok(Deregistration::Done)
     }
 
@@ -416,8 +416,6 @@ impl VerbsEngine {
     pub(super) fn forget(&mut self, key: Key) -> Option<Connection> {
         let connection = self.qps.remove(key)?;
         self.names.remove(&connection.queue.id().name());
-        let held = u32::try_from(connection.regions.len()).unwrap_or(u32::MAX);
-        self.regions -= held;
         self.busy.retain(|busy| *busy != key);
         self.answering.retain(|answering| *answering != key);
         if self.timers.len() > 2 * self.qps.len() + TIMERS_LOOSE {

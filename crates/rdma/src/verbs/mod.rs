@@ -31,6 +31,7 @@
 
 mod connecting;
 mod connection;
+mod count;
 mod engine;
 mod greeting;
 mod news;

@@ -29,7 +29,7 @@ impl Ring {
     pub(super) fn new(domain: &Arc<Domain>) -> Option<Self> {
         let medium = pmem::anonymous(RING_LEN).ok()?;
         let access = Access::empty();
-        let wish = Wish { access, flush: None, on_demand: false, named: None };
+        let wish = Wish { access, flush: None, on_demand: false, named: None, is_iwarp: false };
         let memory = Memory::register(domain, &medium, &(0..RING_LEN), wish).ok()?;
         Some(Self { memory, medium, room: Room::default() })
     }

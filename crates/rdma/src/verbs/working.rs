@@ -63,7 +63,7 @@ impl VerbsEngine {
         if connection.closing.is_some() || connection.fault.is_some() {
             return Err(PostError::NotConnected(qp));
         }
-        let piece = connection.locate(buffer, Access::LOCAL_WRITE)?;
+        let piece = connection.locate(buffer, Access::RECEIVE)?;
         if connection.receives.len() >= usize::from(connection.config.recv_depth) {
             return Err(PostError::QueueFull);
         }
@@ -193,7 +193,7 @@ impl Connection {
             }
             Operation::Read { local, rkey, remote_addr } => {
                 let remote = remote(rkey, remote_addr, u64::from(local.len))?;
-                let piece = self.locate(local, Access::LOCAL_WRITE)?;
+                let piece = self.locate(local, Access::READ_SINK)?;
                 (Work::Read { piece, remote }, 0)
             }
             Operation::Flush { rkey, remote_addr, len, kind } => {

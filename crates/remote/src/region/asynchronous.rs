@@ -1,4 +1,4 @@
-//! A region driven by a thread of its own, for async callers.
+//! A region driven by a thread of its own, or of its shared engine, for async callers.
 //!
 //! ```text
 //!   any task                          the region's thread
@@ -19,16 +19,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use basics::Environment;
+use rdma::Waker;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::READ_MAX;
 use super::recall::Bell;
+use super::shared_thread::{Seat, Turn};
 use super::{
-    Control, Messages, Outcome, Path, Recall, RegionError, RegionSettings, RemoteRegion, Ticket,
-    Ways, wide,
+    Control, Messages, Outcome, Path, Recall, RegionError, RegionSettings, RemoteRegion,
+    SharedEngine, Ticket, Ways, wide,
 };
 
-/// A region that async tasks share. Dropping the last clone ends its thread in good order.
+/// A region that async tasks share. Dropping the last clone ends it in good order, and a thread of its own with it.
 ///
 /// Requests are carried out in the order in which they were handed over. Dropping a future cancels
 /// nothing: a request that was handed over is carried out.
@@ -68,8 +70,17 @@ impl<M: Messages> AsyncRegion<M> {
     ) -> Self {
         let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
         region.recall.ring_also(Box::new(Recalled(requests.downgrade())));
-        let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
-        let len = region.len;
+        let (len, shared) = (region.len, region.settings.shared.clone());
+        let thread_of = shared.as_ref().map(SharedEngine::waker);
+        let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall), thread_of });
+        if let Some(shared) = shared {
+            // As below, if the host starts no thread.
+            shared.thread().start(Box::new(move || {
+                begin(&mut region);
+                Box::new(Driver::new(region, inbox))
+            }));
+            return Self { len, requests, doorbell };
+        }
         let thread = std::thread::Builder::new().name("landfast-region".into());
         // If the host starts no thread the inbox is dropped, and every request fails.
         let _: Result<JoinHandle<()>, _> = thread.spawn(move || {
@@ -162,11 +173,16 @@ impl<M: Messages> AsyncRegion<M> {
 #[derive(Debug)]
 struct Doorbell {
     recall: Arc<Recall>,
+    /// Wakes a thread that drives other regions too, and so never sleeps on the requests of one.
+    thread_of: Option<Waker>,
 }
 
 impl Doorbell {
     fn ring(&self) {
-        self.recall.wake_owner();
+        match &self.thread_of {
+            Some(waker) => waker.wake(),
+            None => self.recall.wake_owner(),
+        }
     }
 }
 
@@ -265,16 +281,24 @@ impl<M: Messages> Driver<M> {
                 let Some(request) = self.inbox.blocking_recv() else { return };
                 self.take(request);
             }
-            while self.region.outstanding() < self.region.settings.outstanding_max
-                && let Ok(request) = self.inbox.try_recv()
-            {
-                self.take(request);
-            }
+            self.take_all();
             self.finish_all();
             if !self.waiters.is_empty() {
                 self.region.wait(Duration::MAX);
             }
         }
+    }
+
+    /// Takes the requests that are queued, as far as there is room; `false`: there was none.
+    fn take_all(&mut self) -> bool {
+        let mut has_taken = false;
+        while self.region.outstanding() < self.region.settings.outstanding_max
+            && let Ok(request) = self.inbox.try_recv()
+        {
+            self.take(request);
+            has_taken = true;
+        }
+        has_taken
     }
 
     fn take(&mut self, request: Request<M>) {
@@ -350,6 +374,26 @@ impl<M: Messages> Driver<M> {
                 ),
             }
         }
+    }
+}
+
+impl<M: Messages> Seat for Driver<M> {
+    fn turn(&mut self) -> Turn {
+        if self.waiters.is_empty() {
+            self.give_back_if_recalled();
+        }
+        let has_taken = self.take_all();
+        let outstanding = self.waiters.len();
+        self.finish_all();
+        if has_taken || self.waiters.len() < outstanding {
+            return Turn::Worked;
+        }
+        let is_over = self.waiters.is_empty() && self.inbox.is_closed() && self.inbox.is_empty();
+        if is_over { Turn::Over } else { Turn::Idle }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if self.waiters.is_empty() { None } else { self.region.look_every() }
     }
 }
 

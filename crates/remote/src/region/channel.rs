@@ -1,33 +1,33 @@
-//! One push connection: an engine of its own, one queue pair, one mapped region on it.
+//! One push connection: one queue pair of an engine, one mapped region on it.
 //!
-//! The owner of the region also owns the engine, which runs on the calling thread, so an operation
+//! The engine runs on the thread that drives the region, so an operation
 //! costs no hand-over between threads. iWARP completes requests in posting order, so the progress
 //! is one number: the sequence of the last signaled request that completed.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use basics::{Clock, Environment};
 use rdma::{
-    ConnectFailure, DisconnectReason, Engine, EngineConfig, EngineError, Event, Operation, Payload,
-    PeerOperations, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey, Waker,
-    WorkRequest,
+    ConnectFailure, DisconnectReason, EngineConfig, EngineError, Event, Operation, Payload,
+    PeerOperations, Placement, PostError, Provider, QpCapabilities, Rkey, Waker, WorkRequest,
 };
 
 use super::control::Mapping;
-use super::journal::Sequence;
+use super::engine::Attachment;
 use super::settings::RegionSettings;
 use super::silence::Silence;
 use super::staging::{Slot, Staging};
+use super::unconfirmed::Sequence;
 
 /// An established push connection with its region.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    engine: Box<dyn Engine>,
+    engine: Attachment,
     provider: &'static str,
     is_adapter: bool,
-    qp: QpId,
     capabilities: QpCapabilities,
     rkey: Rkey,
     remote_base: u64,
@@ -54,24 +54,19 @@ impl Channel {
         provider: &dyn Provider,
         settings: &RegionSettings,
         environment: &Environment,
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         private_data: &[u8],
         patience: Duration,
     ) -> Result<(Self, Vec<u8>), ChannelError> {
-        let (polling, given) = (settings.polling, environment.clone());
-        let config = EngineConfig { polling, environment: given, ..EngineConfig::default() };
-        let mut engine = provider.open_engine(config).map_err(ChannelError::Host)?;
-        let qp = engine
-            .connect(address, QpConfig::default(), private_data)
+        let mut engine = attach(provider, settings, environment, (address, private_data))
             .map_err(ChannelError::Host)?;
-        let reply = await_connection(&mut *engine, qp, &environment.clock, patience)?;
-        let capabilities = engine.capabilities(qp).ok_or(ChannelError::Silent)?;
-        let staging = Staging::register(&mut *engine, qp)?;
+        let reply = await_connection(&mut engine, &environment.clock, patience)?;
+        let capabilities = engine.capabilities().ok_or(ChannelError::Silent)?;
+        let staging = Staging::register(&mut engine)?;
         let channel = Self {
             engine,
             provider: provider.name(),
             is_adapter: provider.is_device(),
-            qp,
             capabilities,
             rkey: Rkey(0),
             remote_base: 0,
@@ -276,20 +271,19 @@ impl Channel {
 
     /// Waits for any event, for `patience` at most; may return earlier.
     pub(crate) fn wait(&mut self, patience: Duration) {
-        self.engine.wait(Some(patience.min(self.silence.look_every())));
+        self.engine.wait(patience.min(self.look_every()));
     }
 
-    /// Closes the connection, so that the server learns of the end at once.
-    pub(crate) fn close(mut self) {
-        self.engine.disconnect(self.qp);
-        self.engine.poll(&mut self.events);
+    /// How long a wait may last without harm to the answer timeout.
+    pub(crate) fn look_every(&self) -> Duration {
+        self.silence.look_every()
     }
 
     fn post(&mut self, request: WorkRequest<'_>) -> Result<(), ChannelError> {
         let mut silence: Option<Silence> = None;
         let mut pause = ROOM_PAUSE_MIN;
         loop {
-            match self.engine.post_send(self.qp, request) {
+            match self.engine.post_send(request) {
                 Ok(()) if request.signaled => {
                     self.posted = Sequence(request.wr_id);
                     return Ok(());
@@ -331,9 +325,22 @@ impl Channel {
     }
 }
 
+fn attach(
+    provider: &dyn Provider,
+    settings: &RegionSettings,
+    environment: &Environment,
+    (address, private_data): (SocketAddr, &[u8]),
+) -> Result<Attachment, EngineError> {
+    if let Some(shared) = &settings.shared {
+        return Attachment::dial_shared(shared, address, private_data);
+    }
+    let (polling, environment) = (settings.polling, environment.clone());
+    let config = EngineConfig { polling, environment, ..EngineConfig::default() };
+    Attachment::dial_own(provider.open_engine(config)?, address, private_data)
+}
+
 fn await_connection(
-    engine: &mut dyn Engine,
-    qp: QpId,
+    engine: &mut Attachment,
     clock: &Clock,
     timeout: Duration,
 ) -> Result<Vec<u8>, ChannelError> {
@@ -343,9 +350,7 @@ fn await_connection(
         engine.poll(&mut events);
         for event in events.drain(..) {
             match event {
-                Event::Established { qp: established, private_data } if established == qp => {
-                    return Ok(private_data);
-                }
+                Event::Established { private_data, .. } => return Ok(private_data),
                 Event::ConnectFailed { reason, .. } => {
                     return Err(ChannelError::Unreachable(reason));
                 }
@@ -355,7 +360,7 @@ fn await_connection(
                 _ => {}
             }
         }
-        engine.wait(Some(DIAL_LOOK.min(timeout)));
+        engine.wait(DIAL_LOOK.min(timeout));
     }
     Err(ChannelError::Silent)
 }

@@ -87,16 +87,23 @@ pub trait Control<M: Messages>: Debug + Send {
 /// How to make a push connection.
 #[derive(Clone, Debug)]
 pub struct Invitation {
-    /// The addresses of the server's push listener, the best first.
-    pub addresses: Vec<SocketAddr>,
-    /// The name under which a process of the server's host finds it, through shared memory.
-    pub same_host: Option<SocketAddr>,
-    /// The private data to send: holds the single-use token.
-    pub private_data: Vec<u8>,
+    /// The server's push listeners, the best first.
+    pub listeners: Vec<Listener>,
+    /// The listener that a process of the server's host finds, through shared memory.
+    pub same_host: Option<Listener>,
     /// The durability class of a commit.
     pub class: DurabilityClass,
     /// The class is volatile and the server emulates persistence.
     pub is_emulated: bool,
+}
+
+/// Where to dial, and what to show there.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The address to dial.
+    pub address: SocketAddr,
+    /// The private data to send: shows that this client may connect.
+    pub private_data: Vec<u8>,
 }
 
 /// A registered region.

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, ChannelError, READ_MAX};
-use super::control::{Invitation, Messages};
-use super::journal::Sequence;
+use super::control::{Invitation, Listener, Messages};
 use super::path::{FallbackReason, Path};
 use super::staging::Slot;
+use super::unconfirmed::Sequence;
 use super::{
     Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Outcome, Pending, RegionError, RemoteRegion,
     Ticket, wide,
@@ -39,23 +39,23 @@ impl<M: Messages> RemoteRegion<M> {
         if self.is_broken { Err(RegionError::Broken) } else { Ok(()) }
     }
 
-    /// Keeps a write in the journal and posts it, or carries it out by messages.
+    /// Keeps a write among the unconfirmed ones and posts it, or carries it out by messages.
     pub(super) fn record(
         &mut self,
         offset: u64,
         bytes: &[u8],
         post: impl FnOnce(&mut Channel) -> Result<(), ChannelError>,
     ) -> Outcome<(), M> {
-        if self.channel.is_some() && !self.journal.has_room(bytes.len()) {
-            self.commit_journal()?;
+        if self.channel.is_some() && !self.unconfirmed.has_room(bytes.len()) {
+            self.commit_unconfirmed()?;
             self.check_unbroken()?;
         }
         let sequence = self.draw();
         let Some(channel) = &mut self.channel else {
             return self.write_by_message(offset, bytes);
         };
-        // The journal comes first: if posting ends the channel, the replay includes the write.
-        self.journal.push(sequence, offset, bytes);
+        // The copy comes first: if posting ends the channel, the replay includes the write.
+        self.unconfirmed.push(sequence, offset, bytes);
         match post(channel) {
             Ok(()) => Ok(()),
             Err(error) => self.retire(error.into()),
@@ -186,7 +186,7 @@ impl<M: Messages> RemoteRegion<M> {
                             return Err(self.break_off(error.into()));
                         }
                     }
-                    self.journal.committed(pending.sequence, range);
+                    self.unconfirmed.committed(pending.sequence, range);
                     0
                 }
                 Kind::Read { range, .. } => range.end - range.start,
@@ -213,9 +213,11 @@ impl<M: Messages> RemoteRegion<M> {
         Ok(())
     }
 
-    /// Commits every write in the journal, so that the journal is empty.
-    pub(super) fn commit_journal(&mut self) -> Outcome<(), M> {
-        let (Some(range), Some(_)) = (self.journal.span(), &self.channel) else { return Ok(()) };
+    /// Commits every unconfirmed write.
+    pub(super) fn commit_unconfirmed(&mut self) -> Outcome<(), M> {
+        let (Some(range), Some(_)) = (self.unconfirmed.span(), &self.channel) else {
+            return Ok(());
+        };
         let kind = Kind::Commit(range.clone());
         self.submit(kind, |channel, sequence| channel.commit(sequence, range))?;
         self.finish_last(&mut []).map(|_| ())
@@ -279,15 +281,15 @@ impl<M: Messages> RemoteRegion<M> {
         let deadline = self.now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
         let mut outcome = Err(ChannelError::PeerIncapable);
         let ways = self.ways.to(invitation);
-        for (left, (provider, address)) in (1..=ways.len()).rev().zip(ways) {
+        for (left, (provider, listener)) in (1..=ways.len()).rev().zip(ways) {
             let patience = share_of(deadline.saturating_duration_since(self.now()), left);
-            let token = &invitation.private_data;
+            let Listener { address, private_data } = listener;
             outcome = Channel::dial(
                 &**provider,
                 &self.settings,
                 &self.environment,
-                address,
-                token,
+                *address,
+                private_data,
                 patience,
             );
             match &outcome {
@@ -296,6 +298,11 @@ impl<M: Messages> RemoteRegion<M> {
             }
         }
         outcome
+    }
+
+    /// How long a thread may wait for this region without harm to its answer timeout; `None`: it waits for no answer.
+    pub(super) fn look_every(&self) -> Option<Duration> {
+        self.channel.as_ref().map(Channel::look_every)
     }
 
     fn now(&self) -> Instant {

@@ -6,19 +6,18 @@ use std::ops::Range;
 
 use tracing::debug;
 
-use super::channel::Channel;
-use super::journal::{Sequence, merged};
 use super::path::{FallbackReason, Path};
 #[cfg(test)]
 use super::planted::Planted;
+use super::unconfirmed::{Sequence, merged};
 use super::{Control, Kind, Messages, Outcome, Pending, RegionError, RemoteRegion, wide};
 
 impl<M: Messages> RemoteRegion<M> {
-    /// Returns a recalled region: everything outstanding completes, one last commit empties the
-    /// journal, then the registration ends.
+    /// Returns a recalled region: everything outstanding completes, one last commit confirms
+    /// every write, then the registration ends.
     pub(super) fn retreat(&mut self) -> Outcome<(), M> {
         self.await_pending(self.pending.len())?;
-        self.commit_journal()?;
+        self.commit_unconfirmed()?;
         self.leave(FallbackReason::Recalled)?;
         self.control.settle();
         Ok(())
@@ -37,9 +36,8 @@ impl<M: Messages> RemoteRegion<M> {
     /// answers an unmapping only then, and nothing can overtake later requests by messages.
     fn leave(&mut self, reason: FallbackReason<M>) -> Outcome<(), M> {
         while self.empty_oldest_slot_of_finished() {}
-        if let Some(channel) = self.channel.take() {
-            Channel::close(channel);
-        }
+        // The server learns of the end at once.
+        self.channel = None;
         debug!(%reason, "leaves push mode");
         self.path = Path::Messages { reason };
         self.map_later();
@@ -66,20 +64,20 @@ impl<M: Messages> RemoteRegion<M> {
     fn mark_broken(&mut self) {
         if !self.is_broken {
             self.is_broken = true;
-            let mut ranges = self.journal.unconfirmed();
+            let mut ranges = self.unconfirmed.ranges();
             ranges.extend(self.unflushed.clone());
             self.lost = merged(ranges);
         }
     }
 
-    /// Carries out the journal's writes and the unanswered operations, merged by sequence. The
+    /// Carries out the unconfirmed writes and the unanswered operations, merged by sequence. The
     /// first failure ends the replay: no later commit may confirm a write that failed, and no
     /// operation behind a commit, such as the store of a published pointer, may happen without that
     /// commit.
     fn replay(&mut self) -> Outcome<(), M> {
         match self.replay_in_order() {
             Ok(()) => {
-                self.journal.clear();
+                self.unconfirmed.clear();
                 self.carry_out_pending();
                 Ok(())
             }
@@ -91,7 +89,7 @@ impl<M: Messages> RemoteRegion<M> {
         let mut next = 0;
         let unanswered = self.pending.iter().filter(|pending| pending.outcome.is_none());
         let unanswered: Vec<Sequence> = unanswered.map(|pending| pending.sequence).collect();
-        let writes = self.journal.replay(&unanswered);
+        let writes = self.unconfirmed.replay(&unanswered);
         if !writes.is_empty() && !may_replay(&mut *self.control) {
             return Err(RegionError::Broken);
         }

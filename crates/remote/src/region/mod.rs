@@ -10,11 +10,11 @@
 //!
 //! # Why nothing is lost or reordered
 //!
-//! Every operation gets a sequence number. A write is copied into the [`journal`] before it is
+//! Every operation gets a sequence number. A write is copied to the [`unconfirmed`] ones before it is
 //! posted and stays there until a commit that was posted after it and covers it was acknowledged.
 //! When push ends in good order (a recall), everything outstanding completes and one last commit
-//! empties the journal before the registration goes back. When it ends in disorder (the connection
-//! dies), what the server has done is unknown, so the journal's writes and the unanswered
+//! confirms every write before the registration goes back. When it ends in disorder (the connection
+//! dies), what the server has done is unknown, so the unconfirmed writes and the unanswered
 //! operations are carried out again by messages, merged by sequence, and flushed, before anything
 //! newer starts. Writing the same bytes to the same place again changes nothing while nobody else
 //! was promised the region: while the lease is ours, unbroken since the mapping ([`Control::may_replay`]). Once
@@ -31,17 +31,19 @@ mod asynchronous;
 mod channel;
 mod control;
 mod drive;
+mod engine;
 mod error;
 mod fallback;
-mod journal;
 mod memory;
 mod path;
 #[cfg(test)]
 mod planted;
 mod recall;
 mod settings;
+mod shared_thread;
 mod silence;
 mod staging;
+mod unconfirmed;
 mod ways;
 
 use std::collections::VecDeque;
@@ -53,13 +55,14 @@ use basics::Environment;
 
 pub use self::asynchronous::AsyncRegion;
 use self::channel::{Channel, ChannelError, READ_MAX};
-pub use self::control::{Control, Invitation, Mapping, Messages, Piece};
+pub use self::control::{Control, Invitation, Listener, Mapping, Messages, Piece};
+pub use self::engine::SharedEngine;
 pub use self::error::RegionError;
-use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};
 pub use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
 use self::staging::Slot;
+use self::unconfirmed::{Sequence, Unconfirmed};
 pub use self::ways::Ways;
 
 /// A mapped region. Offsets count from the region's beginning.
@@ -77,7 +80,7 @@ pub struct RemoteRegion<M: Messages> {
     channel: Option<Channel>,
     path: Path<M>,
     recall: Arc<Recall>,
-    journal: Journal,
+    unconfirmed: Unconfirmed,
     pending: VecDeque<Pending<M::Error>>,
     next: Sequence,
     map_again: Option<Instant>,
@@ -154,7 +157,7 @@ impl<M: Messages> RemoteRegion<M> {
             channel: None,
             path: Path::Messages { reason: FallbackReason::PeerUnaware },
             recall: Arc::new(Recall::new()),
-            journal: Journal::new(settings.journal_bytes, settings.outstanding_max * 2),
+            unconfirmed: Unconfirmed::new(settings.unconfirmed_bytes, settings.outstanding_max * 2),
             pending: VecDeque::with_capacity(settings.outstanding_max),
             next: Sequence(1),
             map_again: None,
@@ -208,7 +211,7 @@ impl<M: Messages> RemoteRegion<M> {
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Outcome<(), M> {
         self.begin(offset, wide(bytes.len()))?;
         let mut offset = offset;
-        for piece in bytes.chunks(self.journal.write_max()) {
+        for piece in bytes.chunks(self.unconfirmed.write_max()) {
             self.record(offset, piece, |channel| channel.write(offset, piece))?;
             offset += wide(piece.len());
         }
@@ -293,9 +296,9 @@ impl<M: Messages> RemoteRegion<M> {
     ///
     /// # Errors
     ///
-    /// [`RegionError::TooLong`] above the journal's size.
+    /// [`RegionError::TooLong`] above [`RegionSettings::unconfirmed_bytes`].
     pub fn submit_write_commit(&mut self, offset: u64, bytes: &[u8]) -> Outcome<Ticket, M> {
-        let max = self.journal.write_max();
+        let max = self.unconfirmed.write_max();
         if bytes.len() > max {
             return Err(RegionError::TooLong { len: bytes.len(), max });
         }

@@ -55,6 +55,12 @@ pub enum FallbackReason<M: Messages> {
     Host(EngineError),
     /// This machine gave no memory for answers.
     HostMemory,
+    /// The client encrypts the control side, and a push connection is not encrypted.
+    ConfigEncrypted,
+    /// The control side is not signed: whoever is in between could name any address.
+    ConfigUnsigned,
+    /// The server names no address that this client takes for the server's.
+    PeerAddresses,
     /// The server's push connection cannot flush, or its answer to the mapping makes no sense.
     PeerIncapable,
 }
@@ -108,6 +114,17 @@ impl<M: Messages> fmt::Display for FallbackReason<M> {
             Self::ControlLost => write!(f, "the {} connection failed", M::NAME),
             Self::Host(error) => write!(f, "no RDMA on this machine: {error}"),
             Self::HostMemory => f.write_str("this machine gave no memory for RDMA"),
+            Self::ConfigEncrypted => write!(
+                f,
+                "the {} connection is encrypted, which a push connection cannot be",
+                M::NAME
+            ),
+            Self::ConfigUnsigned => {
+                write!(f, "the {} connection is not signed, so nothing proves the server", M::NAME)
+            }
+            Self::PeerAddresses => {
+                f.write_str("the server names no address of its own for push connections")
+            }
             Self::PeerIncapable => f.write_str("the server's push connection cannot do it"),
         }
     }

@@ -13,10 +13,11 @@
 //! over; the side that takes the step to `Left` sends the unmapping.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use rdma::Waker;
+
+use crate::shared::{AtomicU8, Mutex, Ordering};
 
 /// One region's recall state, shared by its owner and the control task.
 #[derive(Debug)]

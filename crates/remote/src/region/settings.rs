@@ -6,13 +6,15 @@ use std::time::Duration;
 use rdma::{PollPolicy, ProviderChoice};
 use thiserror::Error;
 
+use super::engine::SharedEngine;
+
 /// The settings of one region.
 #[derive(Clone, Debug)]
 pub struct RegionSettings {
     /// Bytes of writes that are kept until a commit confirms them, from
-    /// [`RegionSettings::JOURNAL_BYTES_MIN`] to [`RegionSettings::JOURNAL_BYTES_MAX`]. A write that
+    /// [`RegionSettings::UNCONFIRMED_BYTES_MIN`] to [`RegionSettings::UNCONFIRMED_BYTES_MAX`]. A write that
     /// exceeds them commits first.
-    pub journal_bytes: usize,
+    pub unconfirmed_bytes: usize,
     /// Operations submitted and not finished, 1 to [`RegionSettings::OUTSTANDING_MAX`].
     pub outstanding_max: usize,
     /// The RDMA provider of this machine.
@@ -27,13 +29,16 @@ pub struct RegionSettings {
     /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Only time in which the owner polls for answers
     /// counts.
     pub answer_timeout: Duration,
+    /// An engine that the region shares with others; `None`: each push connection has an engine of its own.
+    /// With a shared engine, its provider and its polling apply in place of those above.
+    pub shared: Option<SharedEngine>,
 }
 
 impl RegionSettings {
-    /// The smallest journal, in bytes: one page.
-    pub const JOURNAL_BYTES_MIN: usize = 4096;
-    /// The largest journal, in bytes. It is allocated at once.
-    pub const JOURNAL_BYTES_MAX: usize = 1 << 30;
+    /// The least room for unconfirmed writes, in bytes: one page.
+    pub const UNCONFIRMED_BYTES_MIN: usize = 4096;
+    /// The most room for unconfirmed writes, in bytes. It is allocated at once.
+    pub const UNCONFIRMED_BYTES_MAX: usize = 1 << 30;
     /// The greatest number of outstanding operations; many times what any link holds.
     pub const OUTSTANDING_MAX: usize = 1 << 16;
     /// The shortest timeout: with a shorter one a busy machine would count as silent.
@@ -46,8 +51,10 @@ impl RegionSettings {
     /// # Errors
     /// A setting is out of bounds.
     pub fn check(&self) -> Result<(), RegionConfigError> {
-        if !(Self::JOURNAL_BYTES_MIN..=Self::JOURNAL_BYTES_MAX).contains(&self.journal_bytes) {
-            return Err(RegionConfigError::JournalBytes(self.journal_bytes));
+        if !(Self::UNCONFIRMED_BYTES_MIN..=Self::UNCONFIRMED_BYTES_MAX)
+            .contains(&self.unconfirmed_bytes)
+        {
+            return Err(RegionConfigError::UnconfirmedBytes(self.unconfirmed_bytes));
         }
         if !(1..=Self::OUTSTANDING_MAX).contains(&self.outstanding_max) {
             return Err(RegionConfigError::OutstandingMax(self.outstanding_max));
@@ -63,12 +70,13 @@ impl RegionSettings {
 impl Default for RegionSettings {
     fn default() -> Self {
         Self {
-            journal_bytes: 4 << 20,
+            unconfirmed_bytes: 4 << 20,
             outstanding_max: 256,
             provider: ProviderChoice::Soft,
             same_host: true,
             polling: PollPolicy::Adaptive,
             answer_timeout: Duration::from_secs(30),
+            shared: None,
         }
     }
 }
@@ -77,13 +85,13 @@ impl Default for RegionSettings {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RegionConfigError {
-    /// [`RegionSettings::journal_bytes`] is out of bounds.
+    /// [`RegionSettings::unconfirmed_bytes`] is out of bounds.
     #[error(
-        "journal_bytes is {0}: choose {min} to {max}",
-        min = RegionSettings::JOURNAL_BYTES_MIN,
-        max = RegionSettings::JOURNAL_BYTES_MAX
+        "unconfirmed_bytes is {0}: choose {min} to {max}",
+        min = RegionSettings::UNCONFIRMED_BYTES_MIN,
+        max = RegionSettings::UNCONFIRMED_BYTES_MAX
     )]
-    JournalBytes(usize),
+    UnconfirmedBytes(usize),
     /// [`RegionSettings::outstanding_max`] is out of bounds.
     #[error("outstanding_max is {0}: choose 1 to {max}", max = RegionSettings::OUTSTANDING_MAX)]
     OutstandingMax(usize),
@@ -115,7 +123,7 @@ mod tests {
     fn the_defaults_and_the_bounds_are_accepted() {
         RegionSettings::default().check().unwrap();
         let smallest = RegionSettings {
-            journal_bytes: RegionSettings::JOURNAL_BYTES_MIN,
+            unconfirmed_bytes: RegionSettings::UNCONFIRMED_BYTES_MIN,
             outstanding_max: 1,
             answer_timeout: RegionSettings::ANSWER_TIMEOUT_MIN,
             ..RegionSettings::default()
@@ -131,10 +139,10 @@ mod tests {
             settings.check().unwrap_err().to_string()
         };
         assert_eq!(
-            refused(|settings| settings.journal_bytes = 0),
-            "journal_bytes is 0: choose 4096 to 1073741824"
+            refused(|settings| settings.unconfirmed_bytes = 0),
+            "unconfirmed_bytes is 0: choose 4096 to 1073741824"
         );
-        refused(|settings| settings.journal_bytes = usize::MAX);
+        refused(|settings| settings.unconfirmed_bytes = usize::MAX);
         assert_eq!(
             refused(|settings| settings.outstanding_max = 0),
             "outstanding_max is 0: choose 1 to 65536"

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use rdma::{Access, Engine, LocalSlice, MemoryRegion, QpId};
+use rdma::{Access, LocalSlice, MemoryRegion};
 
 use super::channel::ChannelError;
+use super::engine::Attachment;
 
 /// A piece of staging memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,17 +27,18 @@ pub(super) struct Staging {
     region: MemoryRegion,
     next: u64,
     used: u64,
+    /// Bytes whose pages are present: as much of the ring as was ever used.
+    prepared: u64,
 }
 
 impl Staging {
-    pub(super) fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, ChannelError> {
+    pub(super) fn register(engine: &mut Attachment) -> Result<Self, ChannelError> {
         let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
-        // The pages are present before the first answer arrives: an engine never waits for a page.
-        medium.prepare(0, STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
+        medium.prepare(STAGING_RING, PROBE_PAGE).map_err(|_| ChannelError::HostMemory)?;
         let region = engine
-            .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
+            .register(Arc::clone(&medium), 0..STAGING_BYTES, Access::READ_SINK)
             .map_err(|_| ChannelError::HostMemory)?;
-        Ok(Self { medium, region, next: 0, used: 0 })
+        Ok(Self { medium, region, next: 0, used: 0, prepared: 0 })
     }
 
     pub(super) fn reserve(&mut self, len: u32) -> Option<Slot> {
@@ -49,6 +51,14 @@ impl Staging {
         }
         let start = self.next;
         let offset = (start + skipped) % STAGING_RING;
+        let end = offset + len_wide;
+        if end > self.prepared {
+            // The pages are present before the answer arrives: an engine never waits for a page. Without them it would have a
+            // worker place the answer.
+            let prepared = self.medium.prepare(self.prepared, end - self.prepared);
+            debug_assert!(prepared.is_ok(), "the range lies in the ring");
+            self.prepared = end;
+        }
         self.used += taken;
         self.next = (offset + len_wide) % STAGING_RING;
         Some(Slot { offset, len, start, taken })
@@ -76,4 +86,5 @@ impl Staging {
 // Four of the longest reads at once.
 const STAGING_RING: u64 = 4 << 20;
 // One page behind the ring holds the probe byte.
-const STAGING_BYTES: u64 = STAGING_RING + 4096;
+const STAGING_BYTES: u64 = STAGING_RING + PROBE_PAGE;
+const PROBE_PAGE: u64 = 4096;

@@ -1,11 +1,10 @@
 //! How a server may be reached: the providers of this end, and what each of them dials.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rdma::{Provider, ProviderChoice};
 
-use super::control::Invitation;
+use super::control::{Invitation, Listener};
 use super::settings::RegionSettings;
 
 /// The providers that a region may use.
@@ -20,6 +19,12 @@ pub struct Ways {
 impl Ways {
     /// The ways that the settings allow.
     pub fn of(settings: &RegionSettings) -> Self {
+        if let Some(shared) = &settings.shared {
+            let provider = Arc::clone(shared.provider());
+            let reaches_names = shared.choice() == ProviderChoice::Shm;
+            let same_host = reaches_names.then(|| Arc::clone(&provider));
+            return Self { provider, same_host };
+        }
         let is_allowed = settings.same_host && settings.provider == ProviderChoice::Soft;
         let same_host = is_allowed.then(|| ProviderChoice::Shm.provider());
         Self { provider: settings.provider.provider(), same_host }
@@ -27,9 +32,12 @@ impl Ways {
 
     /// What to dial by what, the best first. A name that this host does not have is refused at once, so
     /// that trying it costs a client of another host nothing.
-    pub(super) fn to(&self, invitation: &Invitation) -> Vec<(&Arc<dyn Provider>, SocketAddr)> {
-        let same_host = self.same_host.iter().zip(invitation.same_host);
-        let network = invitation.addresses.iter().map(|address| (&self.provider, *address));
+    pub(super) fn to<'a>(
+        &'a self,
+        invitation: &'a Invitation,
+    ) -> Vec<(&'a Arc<dyn Provider>, &'a Listener)> {
+        let same_host = self.same_host.iter().zip(&invitation.same_host);
+        let network = invitation.listeners.iter().map(|listener| (&self.provider, listener));
         same_host.chain(network).collect()
     }
 }

@@ -5,8 +5,8 @@ use smb::create::{
     LeaseVersion, OplockLevel,
 };
 use smb::push::{
-    Durability, MapRequest, PushAccept, PushConnect, PushConnectionId, PushRequest, PushResponse,
-    PushToken, Rights,
+    Durability, MapRequest, PushAccept, PushConnect, PushConnectionId, PushProof, PushRequest,
+    PushResponse, Rights,
 };
 use smb::{Channel, Command, ControlCode, FileId, NtStatus};
 
@@ -39,9 +39,9 @@ pub(crate) fn connections(siege: &Siege) -> Attack {
     let mut wire = siege.user(1);
     let mut held = Vec::new();
     let refused = loop {
-        let (id, token) = open(&mut wire, "pushed", [1; 16]);
+        let (id, proof) = open(&mut wire, "pushed", [1; 16]);
         wire.close(id);
-        match dial(siege, token) {
+        match dial(siege, proof) {
             Ok((peer, _)) => held.push(peer),
             Err(status) => break status,
         }
@@ -63,9 +63,9 @@ pub(crate) fn regions(siege: &Siege) -> Attack {
         for _ in 0..60 {
             let mut key = [0; 16];
             key[..2].copy_from_slice(&number.to_le_bytes());
-            let (id, token) = open(&mut wire, &format!("pushed{number}"), key);
+            let (id, proof) = open(&mut wire, &format!("pushed{number}"), key);
             number += 1;
-            let (_, connection) = peer.get_or_insert_with(|| dial(siege, token).unwrap());
+            let (_, connection) = peer.get_or_insert_with(|| dial(siege, proof).unwrap());
             let mapped = map_all(&mut wire, id, *connection);
             reached += mapped;
             is_full = mapped < PAGES;
@@ -102,7 +102,7 @@ fn map_all(wire: &mut Wire, id: FileId, push_connection_id: PushConnectionId) ->
 }
 
 // A file of 64 pages, for push.
-fn open(wire: &mut Wire, name: &str, key: [u8; 16]) -> (FileId, PushToken) {
+fn open(wire: &mut Wire, name: &str, key: [u8; 16]) -> (FileId, PushProof) {
     let made = wire.open(name, |_| {}).id;
     let put = wire
         .ask(Command::WRITE, |out| write(made, PAGES as u64 * 4096 - 1, &[1]).emit(out))
@@ -127,15 +127,17 @@ fn open(wire: &mut Wire, name: &str, key: [u8; 16]) -> (FileId, PushToken) {
     assert_eq!(opened.status, NtStatus::SUCCESS);
     let contexts = CreateResponse::parse(&opened.pdu).unwrap().contexts;
     let granted = contexts.into_iter().find_map(|context| match context {
-        CreateResponseContext::Push(PushResponse::Granted(grant)) => Some(grant.token),
+        CreateResponseContext::Push(PushResponse::Granted(grant)) => {
+            Some(grant.token.proof(grant.places()[0]))
+        }
         _ => None,
     });
     (opened.id, granted.expect("push is granted"))
 }
 
-fn dial(siege: &Siege, token: PushToken) -> Result<(Peer, PushConnectionId), NtStatus> {
+fn dial(siege: &Siege, proof: PushProof) -> Result<(Peer, PushConnectionId), NtStatus> {
     let mut request = Vec::new();
-    PushConnect { token }.emit(&mut request);
+    PushConnect { proof }.emit(&mut request);
     let Some(peer) = Peer::try_dial(siege.rdma_address, &request) else {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     };

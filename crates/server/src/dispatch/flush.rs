@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use pmem::MediumError;
 use smb::Empty;
 use smb::FlushRequest;
 use smb::NtStatus;
@@ -69,17 +68,9 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
     }
     // What a device has placed in the file's memory may lie in caches that no system call knows.
     push::persist_unseen(&open.node).map_err(|_| NtStatus::DATA_ERROR)?;
-    // Every write to a device has been made durable by itself.
-    if let Some(device) = open.entry.device() {
-        device.persist().or_status()?;
-        return persist_name(open);
-    }
-    match open.node.commit_group(open).or_status()?.persist() {
-        Ok(()) => persist_name(open),
-        // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
-        Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
-        Err(_) => Err(NtStatus::IO_DEVICE_ERROR),
-    }
+    // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
+    open.entry.persist(&open.node.flushes_for(open)).or_status()?;
+    persist_name(open)
 }
 
 /// Makes the name of an open file durable, and of a stream what binds it to its file. Blocks.

@@ -20,7 +20,7 @@ use crate::state::caching::Intent;
 use crate::state::changes::{Count, Kept};
 use crate::state::lock_sequence::Copy;
 use crate::state::lock_waiters::LockWaiter;
-use crate::state::locks::{LockRange, LockRefused};
+use crate::state::locks::{GrantedLock, LockRange, LockRefused};
 use crate::state::{Open, Resource};
 
 /// Takes or gives back ranges, all or none of those to be taken.
@@ -140,12 +140,11 @@ async fn lock(
         outcome = match asked {
             Ok((range, exclusive)) => {
                 let granted = take(call, open, range, exclusive, waits(element)).await;
-                if granted.is_ok() {
+                granted.map(|lock| {
                     let LockRange { offset, length } = range;
-                    taken.push(range);
+                    taken.push(lock);
                     changes.push(LockChange::Lock(LockNote { offset, length, exclusive }));
-                }
-                granted
+                })
             }
             Err(status) => Err(status),
         };
@@ -157,7 +156,7 @@ async fn lock(
         outcome = settle(call, open, sequence, changes, Vec::new()).await;
     }
     if outcome.is_err() {
-        open.node.release_locks(open.serial, &taken);
+        open.node.revert_locks(open.serial, &taken);
     }
     outcome
 }
@@ -212,7 +211,7 @@ async fn take(
     range: LockRange,
     exclusive: bool,
     waits: bool,
-) -> Result<(), NtStatus> {
+) -> Result<GrantedLock, NtStatus> {
     let mut waiter = None;
     loop {
         let closed = open.closed.notified();
@@ -227,7 +226,7 @@ async fn take(
                 return Err(NtStatus::RANGE_NOT_LOCKED);
             }
             match state.locks.lock(open.serial, range, exclusive, Some(place)) {
-                Ok(()) => Some(state.changes.so_far()),
+                Ok(lock) => Some((lock, state.changes.so_far())),
                 Err(LockRefused::TableFull) => return Err(NtStatus::INSUFFICIENT_RESOURCES),
                 Err(LockRefused::Conflict(_)) if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
                 Err(LockRefused::Conflict(held)) => {
@@ -236,9 +235,10 @@ async fn take(
                 }
             }
         };
-        if let Some(before) = locked {
+        if let Some((lock, before)) = locked {
             drop(waiter);
-            return settled(call, open, range, exclusive, before).await;
+            settled(call, open, lock, exclusive, before).await?;
+            return Ok(lock);
         }
         let waiter: &LockWaiter = waiter.as_ref().expect("it has just begun to wait");
         let turn = async {
@@ -264,15 +264,15 @@ async fn take(
 async fn settled(
     call: &Call,
     open: &Open,
-    range: LockRange,
+    lock: GrantedLock,
     exclusive: bool,
     before: Count,
 ) -> Result<(), NtStatus> {
     open.node.begin_breaks(open.owner, Intent::Modify);
-    let kept = Kept { serial: open.serial, range, exclusive, before };
+    let kept = Kept { serial: open.serial, range: lock.range, exclusive, before };
     let settled = call.wait(open.node.settled(kept)).await;
     if settled.is_err() {
-        open.node.release_locks(open.serial, &[range]);
+        open.node.revert_locks(open.serial, &[lock]);
     }
     settled
 }

@@ -248,8 +248,9 @@ fn standard(open: &Open, found: &Metadata) -> info::Standard {
     info::Standard {
         allocation_size: found.allocation,
         end_of_file: found.size,
-        // MS-FSA §2.1.5.11.27: a name about to go does not count.
-        links: found.links.saturating_sub(u32::from(delete_pending)),
+        // MS-FSA §2.1.5.11.27: a name about to go does not count. A directory has one name, whatever Linux counts.
+        links: if found.is_directory { 1 } else { found.links }
+            .saturating_sub(u32::from(delete_pending)),
         delete_pending,
         directory: found.is_directory,
     }

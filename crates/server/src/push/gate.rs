@@ -2,16 +2,60 @@
 //!
 //! Spec: docs/push-mode.md, "Push connection".
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use remote::host::{Gate, PushConnection, Request, Verdict};
 use smb::push::{PushAccept, PushConnect, PushConnectionId};
 use smb::{NtStatus, ParseError};
 use tracing::{debug, info};
 
-use super::registrar::EngineConnection;
 use super::token::Bearer;
+use super::wanted::{Wanted, refusal, wanted};
 use super::{Push, PushPeer, recall};
 use crate::service::Core;
+
+/// What the engine threads ask about connections. The server owns push, push holds the handle of the threads, and
+/// these hold the gate: so the gate holds the server weakly.
+#[derive(Debug)]
+pub(crate) struct PushGate(Weak<Core>);
+
+impl PushGate {
+    /// The gate of a server.
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self(Arc::downgrade(core))
+    }
+}
+
+impl Gate for PushGate {
+    fn admit(&self, request: &Request, connection: PushConnection) -> Verdict {
+        match wanted(&request.private_data, request.is_same_host) {
+            Wanted::SmbDirect => Verdict::NotPush,
+            Wanted::Refuse(status) => {
+                info!(peer = %request.peer, %status, "push connection refused");
+                Verdict::Refuse(refusal(status))
+            }
+            Wanted::Push => {
+                let Some(core) = self.0.upgrade() else {
+                    return Verdict::Refuse(refusal(NtStatus::SERVER_UNAVAILABLE));
+                };
+                match core.push.admit(&request.private_data, connection) {
+                    Ok(answer) => Verdict::Admit(answer),
+                    Err(answer) => Verdict::Refuse(answer),
+                }
+            }
+        }
+    }
+
+    fn gone(&self, connection: PushConnection) {
+        if let Some(core) = self.0.upgrade() {
+            gone(&core, connection);
+        }
+    }
+
+    fn no_room(&self) -> Vec<u8> {
+        refusal(NtStatus::INSUFFICIENT_RESOURCES)
+    }
+}
 
 impl Push {
     /// Checks the private data of a connection request; returns the private data of the accept or
@@ -19,7 +63,7 @@ impl Push {
     pub(crate) fn admit(
         &self,
         private_data: &[u8],
-        engine: EngineConnection,
+        engine: PushConnection,
     ) -> Result<Vec<u8>, Vec<u8>> {
         let answer = self.check(private_data, engine);
         let mut bytes = Vec::with_capacity(PushAccept::LEN);
@@ -38,7 +82,7 @@ impl Push {
     fn check(
         &self,
         private_data: &[u8],
-        engine: EngineConnection,
+        engine: PushConnection,
     ) -> Result<PushConnectionId, NtStatus> {
         let asked = PushConnect::parse(private_data).map_err(|error| match error {
             ParseError::PeerPushVersion(_) => NtStatus::REVISION_MISMATCH,
@@ -47,13 +91,13 @@ impl Push {
         let id = PushConnectionId(self.next_id());
         let mut tables = self.lock();
         let now = self.clock.now();
-        let bearer = tables.tokens.bearer(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
+        let bearer = tables.tokens.bearer(&asked.proof, now).ok_or(NtStatus::ACCESS_DENIED)?;
         // Checked before the token is spent: the token stays valid for another attempt.
         if !tables.places.may_take(&bearer.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let Bearer { session_id, holder } =
-            tables.tokens.spend(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
+            tables.tokens.spend(&asked.proof, now).ok_or(NtStatus::ACCESS_DENIED)?;
         tables.add_connection(id, PushPeer { session_id, holder, engine });
         debug!(connection = id.0, session = session_id, "push connection accepted");
         Ok(id)
@@ -61,7 +105,7 @@ impl Push {
 }
 
 /// Handles the end of a push connection whose regions the engine no longer touches.
-pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
+fn gone(core: &Arc<Core>, engine: PushConnection) {
     let regions = {
         let mut tables = core.push.lock();
         tables.remove_connection(engine);
@@ -74,16 +118,19 @@ pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::{Duration, Instant};
 
     use basics::Clock;
-    use smb::push::PushToken;
+    use smb::push::{PushAddress, PushToken};
 
     use super::*;
     use crate::config::PushPolicy;
     use crate::state::Identity;
 
-    const ENGINE: EngineConnection = EngineConnection(1);
+    const HERE: PushAddress =
+        PushAddress::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+    const ENGINE: PushConnection = PushConnection(1);
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
         let policy = PushPolicy { connections_max, ..PushPolicy::default() };
@@ -91,9 +138,9 @@ mod tests {
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
         let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
-        let token = push.lock().tokens.issue([3; 32], bearer, now, expires).unwrap();
+        let token = push.lock().tokens.issue([3; 32], &[HERE], bearer, now, expires).unwrap();
         let mut request = Vec::new();
-        PushConnect { token }.emit(&mut request);
+        PushConnect { proof: token.proof(HERE) }.emit(&mut request);
         (push, request)
     }
 
@@ -114,7 +161,7 @@ mod tests {
     fn wrong_tokens_and_garbage_get_the_documented_statuses() {
         let (push, request) = push(8);
         let mut wrong = Vec::new();
-        PushConnect { token: PushToken::new([4; 32]) }.emit(&mut wrong);
+        PushConnect { proof: PushToken::new([4; 32]).proof(HERE) }.emit(&mut wrong);
         assert_eq!(status(push.admit(&wrong, ENGINE)), NtStatus::ACCESS_DENIED);
         assert_eq!(status(push.admit(&request[..20], ENGINE)), NtStatus::INVALID_PARAMETER);
         assert_eq!(status(push.admit(&[], ENGINE)), NtStatus::INVALID_PARAMETER);
@@ -128,7 +175,8 @@ mod tests {
     fn a_full_server_does_not_spend_the_token() {
         let (push, request) = push(0);
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
-        assert!(push.lock().tokens.spend(&PushToken::new([3; 32]), Instant::now()).is_some());
+        let proof = PushToken::new([3; 32]).proof(HERE);
+        assert!(push.lock().tokens.spend(&proof, Instant::now()).is_some());
     }
 
     #[test]
@@ -139,15 +187,16 @@ mod tests {
             let now = Instant::now();
             let bearer = Bearer { session_id: 7, holder: Identity::user(name) };
             let expires = now + Duration::from_secs(30);
-            let token = push.lock().tokens.issue([number; 32], bearer, now, expires).unwrap();
+            let token =
+                push.lock().tokens.issue([number; 32], &[HERE], bearer, now, expires).unwrap();
             let mut request = Vec::new();
-            PushConnect { token }.emit(&mut request);
-            push.admit(&request, EngineConnection(number.into())).is_ok()
+            PushConnect { proof: token.proof(HERE) }.emit(&mut request);
+            push.admit(&request, PushConnection(number.into())).is_ok()
         };
         assert_eq!((0..8).filter(|number| dial(*number, "user")).count(), 4);
         assert_eq!((8..16).filter(|number| dial(*number, "other")).count(), 2);
-        push.lock().remove_connection(EngineConnection(0));
-        push.lock().remove_connection(EngineConnection(1));
+        push.lock().remove_connection(PushConnection(0));
+        push.lock().remove_connection(PushConnection(1));
         assert!(dial(16, "user"));
     }
 }

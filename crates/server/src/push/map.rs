@@ -2,26 +2,25 @@
 //!
 //! Spec: docs/push-mode.md, "MAP_REMOTE_REGION".
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
+use remote::host::{NotRegistered, PushConnection};
 use smb::push::{
     Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
     PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
 };
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
-use tracing::{debug, warn};
-use tree::{InlineIo, Share, ShareError};
+use tracing::{debug, info, warn};
+use tree::{InlineIo, MapFailure, MapRefusal, Share, ShareError};
 
 use super::OpenPush;
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
 use super::recall::{self, WRITES, finish};
 use super::region::{Region, RegionParts};
-use super::registrar::{EngineConnection, NotRegistered};
 use super::witness::Media;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
@@ -96,7 +95,7 @@ async fn map(
     // A request that changes the size from here on finds the region and waits for it; an earlier
     // one may have truncated the range.
     if let Err(status) = check_range(open, &asked) {
-        finish(&call.link.core, &region, false).await;
+        finish(&call.link.core, &region).await;
         return Err(status);
     }
     // A rename from here on finds the region, and syncs the new name; a rename since the name was made durable
@@ -106,14 +105,14 @@ async fn map(
         let persist = move || flush::persist_name(&renamed);
         let persisted = call.blocking(InlineIo::CachedReads, persist).await;
         if let Err(status) = persisted.and_then(|persisted| persisted) {
-            finish(&call.link.core, &region, false).await;
+            finish(&call.link.core, &region).await;
             return Err(status);
         }
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, engine, can_commit(share, class)).await?;
+    let memory = register(call, &region, &asked, (class, can_commit(share, class))).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
-    let medium = &region.medium;
+    let medium = region.medium();
     let emulated = medium.is_emulated();
     let granularity = u32::try_from(medium.store_granularity().bytes()).unwrap_or(u32::MAX);
     let response = MapResponse {
@@ -149,7 +148,7 @@ async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtStatus> {
+fn connection(call: &Call, id: PushConnectionId) -> Result<PushConnection, NtStatus> {
     let tables = call.link.core.push.lock();
     let peer = tables.connections.get(&id);
     let peer = peer.filter(|peer| peer.session_id == call.session().id);
@@ -178,11 +177,8 @@ async fn medium(
                 other => status_of(other),
             })?;
         }
-        let medium = match open.entry.device() {
-            // The device stays mapped as long as its share exists.
-            Some(device) => Arc::clone(device.medium()),
-            None => map_file(&open, offset..offset + length, options)?,
-        };
+        let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
+        let medium = bytes.map(offset..offset + length, options).map_err(not_mapped)?;
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
@@ -193,23 +189,26 @@ async fn medium(
     call.blocking(InlineIo::CachedReads, work).await?
 }
 
-fn map_file(
-    open: &Open,
-    reserved: Range<u64>,
-    options: OpenOptions,
-) -> Result<Arc<dyn Medium>, NtStatus> {
-    let file = open.entry.duplicate().or_status()?;
-    pmem::map_reserved(&file, reserved, options).map_err(|error| {
-        warn!(%error, "a file cannot be mapped");
-        NtStatus::INSUFFICIENT_RESOURCES
-    })
+/// The status of a MAP of bytes that are read and written by messages only.
+fn never_mapped(refusal: MapRefusal) -> NtStatus {
+    debug!(%refusal, "a file is never mapped");
+    NtStatus::NOT_SUPPORTED
+}
+
+fn not_mapped(failure: MapFailure) -> NtStatus {
+    match failure {
+        MapFailure::Handle(error) => status_of(error),
+        MapFailure::Map(error) => {
+            warn!(%error, "a file cannot be mapped");
+            NtStatus::INSUFFICIENT_RESOURCES
+        }
+    }
 }
 
 // The class was promised for the file system as a whole; a single file may be kept off DAX. Such a file is not mapped, rather than mapped under a
 // wrong class.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
-    use DurabilityClass::{Pmem, Storage, Volatile};
-    if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
+    if !found.keeps(promised) {
         warn!(%promised, %found, "a file of a weaker durability class than its file system is not mapped");
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -223,10 +222,11 @@ fn enter(
     open: &Arc<Open>,
     push: &Arc<OpenPush>,
     asked: &MapRequest,
-    engine: EngineConnection,
+    engine: PushConnection,
     (medium, place): (Arc<dyn Medium>, Option<Hold>),
 ) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
+    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
     let region = Arc::new(Region::new(RegionParts {
         owner: open.owner,
         open_serial: open.serial,
@@ -239,6 +239,7 @@ fn enter(
         rights: asked.rights,
         connection_id: asked.push_connection_id,
         connection: engine,
+        registrar,
         media: Media::new(medium),
         place,
         node: Arc::clone(&open.node),
@@ -278,34 +279,25 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    engine: EngineConnection,
-    commits: bool,
+    (class, commits): (DurabilityClass, bool),
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
-    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
-    let range = asked.file_offset..asked.file_offset + asked.length;
     let access = access(asked.rights, commits);
     let region = Arc::clone(region);
     let runtime = core.runtime.clone();
     // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
-        let medium = Arc::clone(&region.medium);
-        let memory = match registrar.register(engine, medium, range, access).await {
-            Ok(memory) => memory,
-            Err(why) => {
-                finish(&core, &region, false).await;
-                return Err(match why {
-                    NotRegistered::Resources => NtStatus::INSUFFICIENT_RESOURCES,
-                    NotRegistered::Unreachable => NtStatus::NOT_SUPPORTED,
-                });
-            }
-        };
-        if !region.set_registered(&memory) {
-            registrar.deregister(engine, memory.rkey).await;
-            finish(&core, &region, false).await;
-            return Err(NtStatus::OPLOCK_NOT_GRANTED);
+        let registered = region.registration.register(access, class).await;
+        if let Err(error) = &registered {
+            info!(%error, "region not registered");
+            finish(&core, &region).await;
         }
-        Ok(memory)
+        registered.map_err(|why| match why {
+            NotRegistered::Host(error) if error.is_for_good() => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Class { .. } => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Recalled => NtStatus::OPLOCK_NOT_GRANTED,
+            _ => NtStatus::INSUFFICIENT_RESOURCES,
+        })
     });
     task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
 }

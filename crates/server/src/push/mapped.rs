@@ -69,7 +69,7 @@ pub(super) async fn commit(
         _ => NtStatus::DATA_ERROR,
     })?;
     let response =
-        CommitResponse { durability: durability(class), emulated: region.medium.is_emulated() };
+        CommitResponse { durability: durability(class), emulated: region.medium().is_emulated() };
     let mut output = Vec::new();
     response.emit(&mut output);
     Ok(output)

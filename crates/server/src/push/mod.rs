@@ -7,10 +7,11 @@
 //!                                                                       and only then continue
 //! ```
 //!
-//! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
+//! * [`offer`]: the create context; * [`token`]: one-time tokens; * [`gate`]: push connections;
+//! * [`wanted`]: push connection or SMB Direct;
 //! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
 //! * [`recall`]: taking regions back, and telling the client;
-//! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads;
+//! * [`region`]: the life of one registration;
 //! * [`witness`]: time of the last write; * [`sweep`]: periodic checks.
 //!
 //! A region is in its file's node from before its registration until no operation touches it any
@@ -19,7 +20,7 @@
 //!
 //! Spec: docs/push-mode.md.
 
-pub(crate) mod gate;
+mod gate;
 mod map;
 mod mapped;
 mod offer;
@@ -27,9 +28,9 @@ mod open;
 mod recall;
 mod region;
 mod regions;
-pub(crate) mod registrar;
 mod sweep;
 mod token;
+mod wanted;
 mod witness;
 
 use std::collections::HashMap;
@@ -38,15 +39,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use basics::Clock;
+use remote::host::{PushConnection, Registrar};
 use smb::push::PushConnectionId;
 
 use self::regions::Regions;
-use self::registrar::{EngineConnection, Registrar};
 use self::token::TokenTable;
 use crate::config::PushPolicy;
 use crate::state::fair_share::FairShare;
 use crate::state::{Identity, Open};
 
+pub(crate) use gate::PushGate;
 pub(crate) use map::control;
 pub(crate) use mapped::persist_unseen;
 pub(crate) use offer::offer;
@@ -54,6 +56,8 @@ pub(crate) use open::OpenPush;
 pub(crate) use recall::{closing, end_of_lease, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
 pub(crate) use sweep::sweep;
+#[cfg(test)]
+pub(crate) use wanted::{Wanted, refusal, wanted};
 pub(crate) use witness::{forget_times, settle_times};
 
 /// The state of push mode that connections share.
@@ -81,7 +85,7 @@ struct Tables {
     places: FairShare<Identity>,
     connections: HashMap<PushConnectionId, PushPeer>,
     /// The same connections, by the engine's names.
-    names: HashMap<EngineConnection, PushConnectionId>,
+    names: HashMap<PushConnection, PushConnectionId>,
     regions: Regions,
     /// The server stops: no region is mapped any more.
     stopping: bool,
@@ -92,7 +96,7 @@ struct Tables {
 struct PushPeer {
     session_id: u64,
     holder: Identity,
-    engine: EngineConnection,
+    engine: PushConnection,
 }
 
 impl Tables {
@@ -114,7 +118,7 @@ impl Tables {
         self.connections.insert(id, peer);
     }
 
-    fn remove_connection(&mut self, engine: EngineConnection) {
+    fn remove_connection(&mut self, engine: PushConnection) {
         let id = self.names.remove(&engine);
         if let Some(peer) = id.and_then(|id| self.connections.remove(&id)) {
             self.places.give_back(&peer.holder);
@@ -173,7 +177,7 @@ impl Push {
 
     /// A push connection without a token, for the fuzz targets, which cannot make another.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
+    pub(crate) fn add_connection(&self, session_id: u64, engine: PushConnection) {
         let id = PushConnectionId(self.next_id());
         let holder = Identity::user("");
         self.lock().add_connection(id, PushPeer { session_id, holder, engine });

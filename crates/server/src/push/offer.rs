@@ -8,10 +8,14 @@ use std::sync::Arc;
 use pmem::DurabilityClass;
 use smb::create::CreateResponseContext;
 use smb::negotiate::Dialect;
-use smb::push::{Capabilities, Durability, PushGrant, PushRequest, PushResponse, Refusal, Rights};
+use smb::push::{
+    Capabilities, Durability, PushAddress, PushGrant, PushRequest, PushResponse, PushToken,
+    Refusal, Rights, TOKEN_LEN,
+};
 use tracing::{debug, warn};
 use tree::Share;
 
+use super::Push;
 use super::map::REGION_LENGTH_MAX;
 use super::open::OpenPush;
 use super::recall::milliseconds;
@@ -63,6 +67,11 @@ fn grant(
     if caching != RWH {
         return Err(Refusal::LEASE_REQUIRED);
     }
+    // The bytes may be of a kind that is read and written by messages only.
+    let mappable = open.entry.body().map(|body| body.mappable().is_ok());
+    if mappable != Ok(true) {
+        return Err(Refusal::SHARE_NOT_CAPABLE);
+    }
     // An RDMA device reaches only memory, and a file that is written by system calls has none.
     let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
     let class = open.entry.class();
@@ -76,7 +85,32 @@ fn grant(
         return Err(Refusal::DURABILITY);
     }
     let rights = asked.rights & KNOWN_RIGHTS;
-    let mut token = [0; 32];
+    let address = match listener.ip().is_unspecified() {
+        true => SocketAddr::new(call.link.local.ip(), listener.port()),
+        false => listener,
+    };
+    let mut grant = PushGrant {
+        capabilities: capabilities(emulated),
+        durability,
+        store_granularity: granularity(class),
+        regions_max: push.policy.regions_per_open_max,
+        region_length_max: REGION_LENGTH_MAX,
+        rights,
+        token_lifetime_ms: milliseconds(push.policy.token_lifetime),
+        token: PushToken::new([0; TOKEN_LEN]),
+        recall_grace_ms: milliseconds(push.policy.grace),
+        addresses: vec![address],
+        // A client of another host would look for a name that only this one has.
+        same_host: push.same_host().filter(|_| call.link.peer.ip() == call.link.local.ip()),
+    };
+    grant.token = issue(call, push, &grant.places())?;
+    let _ = open.push.set(Arc::new(OpenPush::new(rights)));
+    Ok(grant)
+}
+
+/// A token that opens a push connection to one of the places.
+fn issue(call: &Call, push: &Push, places: &[PushAddress]) -> Result<PushToken, Refusal> {
+    let mut token = [0; TOKEN_LEN];
     if let Err(error) = call.link.core.environment.random.fill(&mut token) {
         warn!(%error, "push refused: no random numbers");
         return Err(Refusal::RESOURCES);
@@ -85,30 +119,12 @@ fn grant(
     let session = call.session();
     let bearer = Bearer { session_id: session.id, holder: session.identity.clone() };
     let expires = now + push.policy.token_lifetime;
-    let issued = {
-        let mut tables = push.lock();
-        if tables.stopping { None } else { tables.tokens.issue(token, bearer, now, expires) }
+    let mut tables = push.lock();
+    let issued = match tables.stopping {
+        true => None,
+        false => tables.tokens.issue(token, places, bearer, now, expires),
     };
-    let token = issued.ok_or(Refusal::RESOURCES)?;
-    let _ = open.push.set(Arc::new(OpenPush::new(rights)));
-    let address = match listener.ip().is_unspecified() {
-        true => SocketAddr::new(call.link.local.ip(), listener.port()),
-        false => listener,
-    };
-    Ok(PushGrant {
-        capabilities: capabilities(emulated),
-        durability,
-        store_granularity: granularity(class),
-        regions_max: push.policy.regions_per_open_max,
-        region_length_max: REGION_LENGTH_MAX,
-        rights,
-        token_lifetime_ms: milliseconds(push.policy.token_lifetime),
-        token,
-        recall_grace_ms: milliseconds(push.policy.grace),
-        addresses: vec![address],
-        // A client of another host would look for a name that only this one has.
-        same_host: push.same_host().filter(|_| call.link.peer.ip() == call.link.local.ip()),
-    })
+    issued.ok_or(Refusal::RESOURCES)
 }
 
 // Pushed bytes are neither signed nor sealed: push is only for sessions whose user is proven, and

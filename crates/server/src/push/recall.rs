@@ -12,7 +12,7 @@ use smb::NtStatus;
 use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse, Rights};
 use tracing::{info, warn};
 
-use super::region::{Ending, Region};
+use super::region::Region;
 use crate::dispatch::call::{Call, Lasting};
 use crate::service::Core;
 use crate::state::lease::Owner;
@@ -62,7 +62,7 @@ pub(super) async fn take_back(
     let now = core.now();
     let mut asked = Vec::with_capacity(regions.len());
     for region in regions {
-        let deadline = region.recall(reason, now, grace);
+        let deadline = region.registration.recall(reason, now, grace);
         info!(region = region.id.0, %reason, grace_ms = grace.as_millis(), "region recalled");
         region.open.events.notify_waiters();
         asked.push((region, deadline));
@@ -72,8 +72,7 @@ pub(super) async fn take_back(
     // A task of its own: the grace ends for the holder even if the asking request gave up.
     let task = runtime.spawn(async move {
         for (region, deadline) in asked {
-            let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
-            if given_back.is_err() {
+            if !region.registration.is_given_back_by(deadline).await {
                 warn!(region = region.id.0, %reason, "region revoked: its client did not let go");
                 end(&core, &region, true).await;
             }
@@ -82,25 +81,15 @@ pub(super) async fn take_back(
     let _ = task.await;
 }
 
-/// Ends a registration. On return no operation touches the region any more.
+/// Ends a registration. On return no operation touches the region any more. `revoked`: against the client's will, so
+/// that a trace stays.
 pub(super) async fn end(core: &Arc<Core>, region: &Arc<Region>, revoked: bool) {
-    match region.begin_end(revoked) {
-        Ending::Over => {}
-        Ending::Underway => region.wait_ended().await,
-        Ending::Deregister(rkey) => {
-            let (core, region) = (Arc::clone(core), Arc::clone(region));
-            let runtime = core.runtime.clone();
-            let task = runtime.spawn(async move {
-                if let Some(registrar) = core.push.registrar() {
-                    registrar.deregister(region.connection, rkey).await;
-                }
-                region.wait_committed().await;
-                finish(&core, &region, revoked).await;
-            });
-            // The region ends whatever the outcome of this wait.
-            let _ = task.await;
-        }
-    }
+    let (of, ended) = (Arc::clone(core), Arc::clone(region));
+    let last = async move {
+        take_out(&of, &ended, revoked).await;
+        ended.open.events.notify_waiters();
+    };
+    region.registration.end(&core.runtime, last).await;
 }
 
 /// [`end`] for callers that cannot wait; the region stays in its node until it has ended.
@@ -154,8 +143,15 @@ pub(crate) async fn ended_with(core: &Core, sessions: &[Arc<Session>]) {
     }
 }
 
-/// The last step: the region is removed from all tables, and waiting requests continue.
-pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
+/// Ends a region that the engine does not know: it is removed from all tables, and waiting requests continue.
+pub(super) async fn finish(core: &Core, region: &Arc<Region>) {
+    take_out(core, region, false).await;
+    region.registration.set_ended();
+    region.open.events.notify_waiters();
+}
+
+/// Removes a region from all tables: a request that waits for the end finds it nowhere.
+async fn take_out(core: &Core, region: &Arc<Region>, keep_trace: bool) {
     let unseen = region.is_unseen() && region.rights.intersects(WRITES);
     if unseen || region.is_noted() {
         let over = Arc::clone(region);
@@ -172,9 +168,6 @@ pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) 
         core.push.lock().regions.remove(&region.id);
     }
     region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
-    // Last: a request that waited for the end finds the region nowhere.
-    region.set_ended();
-    region.open.events.notify_waiters();
 }
 
 /// WAIT_REGION_RECALL: pending until a region is recalled.
@@ -218,7 +211,7 @@ pub(super) async fn wait(
 fn reports(core: &Core, open: &Open, count_max: usize) -> Vec<Recall> {
     let now = core.now();
     let report = |region: Arc<Region>| {
-        let (reason, left) = region.take_report(now)?;
+        let (reason, left) = region.registration.take_report(now)?;
         let grace_ms = milliseconds(left);
         Some(Recall { registration: region.id, generation: region.generation, reason, grace_ms })
     };

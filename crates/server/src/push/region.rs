@@ -1,32 +1,16 @@
-//! The life of one registration.
+//! One registration with what it means to the server: its file, its open, its user, its names on the wire.
 //!
-//! ```text
-//!                    registered           recalled                 grace over
-//!  +-------------+ -----------> +--------+ --------> +-----------+ ---------+
-//!  | Registering |              | Active |           | Recalling |          |
-//!  +-------------+              +--------+           +-----------+          v
-//!        |                          | unmap, close, lost | unmap        +--------+
-//!        | recalled meanwhile       v                    v              | Ending |
-//!        +----------------------> Ending <---------------+              +--------+
-//!                                   | nothing touches it any more           |
-//!                                   v                                       |
-//!                               +-------+ <---------------------------------+
-//!                                +-------+ <---------------------------------+
-//!                               +-------+
-//! ```
+//! Its life is that of [`remote::host::Registration`].
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, MediumError};
-use rdma::{MemoryRegion, Rkey};
+use remote::host::{Committing, PushConnection, Registrar, Registration, Stage};
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
-use tokio::sync::Notify;
 use tree::{Entry, SharePath};
 
 use super::open::OpenPush;
-use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -46,41 +30,14 @@ pub(crate) struct Region {
     pub(super) length: u64,
     pub(super) rights: Rights,
     pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
-    pub(super) medium: Arc<dyn Medium>,
+    /// The range of the file as the engine threads know it.
+    pub(super) registration: Arc<Registration<RecallReason>>,
     /// Notes whether bytes came whose time is not recorded.
     pub(super) witness: Option<Arc<Witness>>,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
     _place: Option<Hold>,
-    life: Mutex<Life>,
-    /// Notified when the region, or the last commit on it, has ended.
-    ended: Notify,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Life {
-    stage: Stage,
-    rkey: Option<Rkey>,
-    /// A device places the bytes by itself.
-    unseen: bool,
-    reason: RecallReason,
-    revoked: bool,
-    reported: bool,
-    deadline: Option<Instant>,
-    /// Commits by control that have begun and not ended.
-    commits: usize,
-    commits_total: u64,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Stage {
-    Registering,
-    Active,
-    Recalling,
-    Ending,
-    Ended,
 }
 
 /// The unchanging parts of a registration.
@@ -95,7 +52,8 @@ pub(super) struct RegionParts {
     pub(super) length: u64,
     pub(super) rights: Rights,
     pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
+    pub(super) connection: PushConnection,
+    pub(super) registrar: Arc<dyn Registrar>,
     pub(super) media: Media,
     /// The account of the medium's descriptor.
     pub(super) place: Option<Hold>,
@@ -118,34 +76,16 @@ pub(crate) struct RegionView {
     pub(crate) commits: u64,
 }
 
-/// The next step for a caller that ends a registration.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ending {
-    /// Deregister, then call [`Region::set_ended`].
-    Deregister(Rkey),
-    /// Another caller is ending it; wait for [`Region::wait_ended`].
-    Underway,
-    /// The registration has ended.
-    Over,
-}
-
 impl Region {
     pub(super) fn new(parts: RegionParts) -> Self {
-        let life = Life {
-            stage: Stage::Registering,
-            rkey: None,
-            unseen: false,
-            reason: RecallReason::NONE,
-            revoked: false,
-            reported: false,
-            deadline: None,
-            commits: 0,
-            commits_total: 0,
-        };
+        let Media { medium, witness } = parts.media;
+        let end = parts.file_offset + parts.length;
+        let range = parts.file_offset..end;
+        let registration = Registration::new(parts.registrar, parts.connection, medium, range);
         Self {
             owner: parts.owner,
             open_serial: parts.open_serial,
-            end: parts.file_offset + parts.length,
+            end,
             id: parts.id,
             generation: parts.generation,
             session_id: parts.session_id,
@@ -154,96 +94,34 @@ impl Region {
             length: parts.length,
             rights: parts.rights,
             connection_id: parts.connection_id,
-            connection: parts.connection,
-            medium: parts.media.medium,
-            witness: parts.media.witness,
+            registration: Arc::new(registration),
+            witness,
             node: parts.node,
             entry: parts.entry,
             open: parts.open,
             _place: parts.place,
-            life: Mutex::new(life),
-            ended: Notify::new(),
         }
     }
 
-    /// Records the registration by the engine. False: the region was recalled meanwhile and has to
-    /// be ended.
-    pub(super) fn set_registered(&self, memory: &MemoryRegion) -> bool {
-        let mut life = self.lock();
-        life.rkey = Some(memory.rkey);
-        life.unseen = memory.unseen;
-        let wanted = life.stage == Stage::Registering;
-        if wanted {
-            life.stage = Stage::Active;
-        }
-        wanted
+    /// The connection whose peer may use the region.
+    pub(super) fn connection(&self) -> PushConnection {
+        self.registration.connection()
     }
 
-    /// Recalls the region with the deadline `now + grace`. Returns the time when it will be
-    /// revoked.
-    pub(super) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
-        let mut life = self.lock();
-        // After a second recall the earlier deadline counts.
-        let deadline = life.deadline.map_or(now + grace, |earlier| earlier.min(now + grace));
-        life.deadline = Some(deadline);
-        match life.stage {
-            Stage::Active => {
-                life.stage = Stage::Recalling;
-                life.reason = reason;
-            }
-            // The client does not hold the region yet: it is revoked as soon as it is registered.
-            Stage::Registering => {
-                life.stage = Stage::Ending;
-                life.reason = reason;
-            }
-            Stage::Recalling | Stage::Ending | Stage::Ended => {}
-        }
-        deadline
-    }
-
-    /// Whether the region is recalled, or has ended.
-    pub(super) fn is_recalled(&self) -> bool {
-        !matches!(self.lock().stage, Stage::Registering | Stage::Active)
-    }
-
-    /// Starts the end. `revoked`: against the client's will, so that a trace stays.
-    pub(super) fn begin_end(&self, revoked: bool) -> Ending {
-        let mut life = self.lock();
-        match (life.stage, life.rkey) {
-            (Stage::Ended, _) => Ending::Over,
-            (Stage::Active | Stage::Recalling, Some(rkey)) => {
-                life.stage = Stage::Ending;
-                life.revoked = revoked;
-                Ending::Deregister(rkey)
-            }
-            _ => {
-                life.stage = Stage::Ending;
-                life.revoked |= revoked;
-                Ending::Underway
-            }
-        }
+    /// The medium that the engine places into.
+    pub(super) fn medium(&self) -> &Arc<dyn Medium> {
+        self.registration.medium()
     }
 
     /// Begins a commit by control, unless the region may not be used any more. The region does not
     /// end before the commit has.
-    pub(super) fn begin_commit(self: &Arc<Self>) -> Option<Committing> {
-        let mut life = self.lock();
-        if !matches!(life.stage, Stage::Active | Stage::Recalling) {
-            return None;
-        }
-        life.commits += 1;
-        life.commits_total += 1;
-        Some(Committing(Arc::clone(self)))
-    }
-
-    /// Returns once no commit by control is in progress. After the start of the end none begins.
-    pub(super) async fn wait_committed(&self) {
-        self.wait_until(|life| life.commits == 0).await;
+    pub(super) fn begin_commit(&self) -> Option<Committing<RecallReason>> {
+        self.registration.begin_commit()
     }
 
     /// Whether the client's bytes may have been placed without a call of the medium.
     pub(super) fn is_unseen(&self) -> bool {
-        self.lock().unseen
+        self.registration.is_unseen()
     }
 
     /// Makes the placed bytes of a range of the file durable. Blocks.
@@ -252,12 +130,11 @@ impl Region {
     ///
     /// As [`Medium::persist`], whether the engine or a device has placed the bytes.
     pub(super) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
-        if !self.is_unseen() {
-            return self.medium.persist(file_offset, length);
+        if self.is_unseen() {
+            // The time of their placement is unknown, so the present time is recorded.
+            self.note_unseen();
         }
-        // The time of their placement is unknown, so the present time is recorded.
-        self.note_unseen();
-        self.medium.persist_foreign(file_offset, length)
+        self.registration.persist(file_offset, length)
     }
 
     /// Called when the region ends: a later SMB2 FLUSH no longer finds the bytes that a device has placed
@@ -272,30 +149,20 @@ impl Region {
         }
     }
 
-    /// Records that no operation touches the region any more.
-    pub(super) fn set_ended(&self) {
-        self.lock().stage = Stage::Ended;
-        self.ended.notify_waiters();
-    }
-
     /// Returns once no operation touches the region any more.
     pub(crate) async fn wait_ended(&self) {
-        self.wait_until(|life| life.stage == Stage::Ended).await;
-    }
-
-    async fn wait_until(&self, is_so: impl Fn(&Life) -> bool) {
-        basics::until(&self.ended, || is_so(&self.lock())).await;
+        self.registration.wait_ended().await;
     }
 
     /// State and reason in the form of QUERY.
     pub(super) fn shown(&self) -> (RegionState, RecallReason) {
-        let life = self.lock();
-        let state = match life.stage {
+        let (stage, reason) = self.registration.stage();
+        let state = match stage {
             Stage::Registering | Stage::Active => RegionState::ACTIVE,
             Stage::Recalling => RegionState::RECALLING,
             Stage::Ending | Stage::Ended => RegionState::REVOKED,
         };
-        (state, life.reason)
+        (state, reason.unwrap_or(RecallReason::NONE))
     }
 
     /// Grows from region to region.
@@ -311,40 +178,12 @@ impl Region {
             path,
             offset: self.file_offset,
             length: self.length,
-            class: self.medium.class(),
+            class: self.medium().class(),
             rights: self.rights,
             connection: self.connection_id.0,
             state: self.shown().0,
-            commits: self.lock().commits_total,
+            commits: self.registration.commits(),
         }
-    }
-
-    /// A recall that is not reported yet: reason and time left. Each recall is reported once.
-    pub(super) fn take_report(&self, now: Instant) -> Option<(RecallReason, Duration)> {
-        let mut life = self.lock();
-        if life.reported || life.reason == RecallReason::NONE {
-            return None;
-        }
-        life.reported = true;
-        let left = match life.stage {
-            Stage::Recalling => life.deadline.map(|deadline| deadline.duration_since(now)),
-            _ => None,
-        };
-        Some((life.reason, left.unwrap_or_default()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A commit by control in progress.
-pub(super) struct Committing(Arc<Region>);
-
-impl Drop for Committing {
-    fn drop(&mut self) {
-        self.0.lock().commits -= 1;
-        self.0.ended.notify_waiters();
     }
 }
 

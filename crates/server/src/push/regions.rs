@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use remote::host::PushConnection;
 use smb::push::RegistrationId;
 
 use super::Region;
-use super::registrar::EngineConnection;
 use crate::state::fair_share::FairShare;
 use crate::state::{Identity, OpenSerial};
 
@@ -36,7 +36,7 @@ impl Regions {
 
     pub(super) fn insert(&mut self, region: Arc<Region>) {
         self.places.take(&region.holder);
-        self.of_connections.insert((region.connection.0, region.id));
+        self.of_connections.insert((region.connection().0, region.id));
         self.of_opens.insert((region.open_serial.0, region.id));
         self.by_id.insert(region.id, region);
     }
@@ -44,7 +44,7 @@ impl Regions {
     pub(super) fn remove(&mut self, id: &RegistrationId) {
         let Some(region) = self.by_id.remove(id) else { return };
         self.places.give_back(&region.holder);
-        self.of_connections.remove(&(region.connection.0, region.id));
+        self.of_connections.remove(&(region.connection().0, region.id));
         self.of_opens.remove(&(region.open_serial.0, region.id));
     }
 
@@ -62,10 +62,7 @@ impl Regions {
     }
 
     /// The regions of a connection.
-    pub(super) fn of_connection(
-        &self,
-        EngineConnection(name): EngineConnection,
-    ) -> Vec<Arc<Region>> {
+    pub(super) fn of_connection(&self, PushConnection(name): PushConnection) -> Vec<Arc<Region>> {
         self.named(&self.of_connections, name)
     }
 

@@ -39,7 +39,8 @@ pub(super) async fn recall_expired(core: Arc<Core>) {
     regions.retain(|region| {
         let session = core.session(region.session_id);
         let clock = &core.environment.clock;
-        !region.is_recalled() && session.is_some_and(|session| session.is_expired(clock))
+        !region.registration.is_recalled()
+            && session.is_some_and(|session| session.is_expired(clock))
     });
     recall::take_back(&core, regions, RecallReason::SESSION_EXPIRED, core.push.policy.grace).await;
 }

@@ -1,12 +1,10 @@
-//! One-time tokens that bind a push connection to the session and open they were issued for.
-//!
-//! A token is 32 random bytes, valid once and for a short time. A lookup compares with every token,
-//! each in constant time, so that its time does not reveal how close a guess was; at [`TOKENS_MAX`]
-//! a lookup takes some ten microseconds.
+//! One-time tokens that bind a push connection to the session and open they were issued for: 32 random bytes
+//! each, shared fairly between users. A peer shows a proof of a token, made for one of the addresses of its grant.
 
 use std::time::Instant;
 
-use smb::push::{PushToken, TOKEN_LEN};
+use remote::host;
+use smb::push::{PushAddress, PushProof, PushToken, TOKEN_LEN};
 
 use crate::state::Identity;
 
@@ -17,17 +15,14 @@ pub(super) struct Bearer {
     pub(super) holder: Identity,
 }
 
+/// The tokens that may still be used, shared fairly between users.
 #[derive(Debug)]
-struct Issued {
-    token: PushToken,
-    bearer: Bearer,
-    expires: Instant,
-}
+pub(super) struct TokenTable(host::TokenTable<PushProof, Bearer>);
 
-/// The tokens that may still be used.
-#[derive(Debug, Default)]
-pub(super) struct TokenTable {
-    issued: Vec<Issued>,
+impl Default for TokenTable {
+    fn default() -> Self {
+        Self(host::TokenTable::new(TOKENS_MAX))
+    }
 }
 
 impl TokenTable {
@@ -36,52 +31,38 @@ impl TokenTable {
     pub(super) fn issue(
         &mut self,
         bytes: [u8; TOKEN_LEN],
+        places: &[PushAddress],
         bearer: Bearer,
         now: Instant,
         expires: Instant,
     ) -> Option<PushToken> {
-        self.issued.retain(|one| one.expires > now);
-        let count = |is_one: fn(&Bearer, &Bearer) -> bool| {
-            self.issued.iter().filter(|one| is_one(&one.bearer, &bearer)).count()
-        };
-        let of_user = count(|one, other| one.holder == other.holder);
-        if of_user >= TOKENS_MAX.saturating_sub(self.issued.len())
-            || count(|one, other| one == other) >= TOKENS_PER_SESSION_MAX
-        {
+        let (mut all, mut of_user, mut of_session) = (0, 0, 0);
+        for other in self.0.bearers(now) {
+            all += 1;
+            of_user += usize::from(other.holder == bearer.holder);
+            of_session += usize::from(*other == bearer);
+        }
+        if of_user >= TOKENS_MAX.saturating_sub(all) || of_session >= TOKENS_PER_SESSION_MAX {
             return None;
         }
         let token = PushToken::new(bytes);
-        self.issued.push(Issued { token: token.clone(), bearer, expires });
-        Some(token)
+        let proofs = places.iter().map(|place| token.proof(*place)).collect();
+        self.0.issue(proofs, bearer, now, expires).then_some(token)
     }
 
-    /// The bearer of a token, while the token is valid.
-    pub(super) fn bearer(&self, token: &PushToken, now: Instant) -> Option<&Bearer> {
-        let one = &self.issued[self.find(token)?];
-        (one.expires > now).then_some(&one.bearer)
+    /// The bearer of a token by a proof, while the token is valid.
+    pub(super) fn bearer(&self, proof: &PushProof, now: Instant) -> Option<&Bearer> {
+        self.0.bearer(proof, now)
     }
 
-    /// Spends a token.
-    pub(super) fn spend(&mut self, token: &PushToken, now: Instant) -> Option<Bearer> {
-        let index = self.find(token)?;
-        let one = self.issued.swap_remove(index);
-        (one.expires > now).then_some(one.bearer)
-    }
-
-    fn find(&self, token: &PushToken) -> Option<usize> {
-        let mut found = None;
-        for (index, one) in self.issued.iter().enumerate() {
-            // No early end of the loop: see the module.
-            if one.token == *token {
-                found = Some(index);
-            }
-        }
-        found
+    /// Spends a token, for all its addresses.
+    pub(super) fn spend(&mut self, proof: &PushProof, now: Instant) -> Option<Bearer> {
+        self.0.spend(proof, now)
     }
 
     /// Removes the tokens of a session that ended.
     pub(super) fn revoke(&mut self, session_id: u64) {
-        self.issued.retain(|one| one.bearer.session_id != session_id);
+        self.0.revoke(|bearer| bearer.session_id == session_id);
     }
 }
 
@@ -92,6 +73,7 @@ const TOKENS_PER_SESSION_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
     use super::*;
@@ -100,27 +82,47 @@ mod tests {
         Bearer { session_id, holder: Identity::user(name) }
     }
 
+    const HERE: PushAddress = at(1);
+    const THERE: PushAddress = at(2);
+
+    const fn at(port: u16) -> PushAddress {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        PushAddress::Network(SocketAddr::new(ip, port))
+    }
+
     const LIFETIME: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_token_is_good_once() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
-        assert_eq!(table.spend(&PushToken::new([2; 32]), now), None);
-        assert_eq!(table.spend(&token, now), Some(bearer(7, "user")));
-        assert_eq!(table.spend(&token, now), None);
+        let places = [HERE, THERE];
+        let token = table.issue([1; 32], &places, bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&PushToken::new([2; 32]).proof(HERE), now), None);
+        assert_eq!(table.spend(&token.proof(THERE), now), Some(bearer(7, "user")));
+        assert_eq!(table.spend(&token.proof(HERE), now), None);
+    }
+
+    #[test]
+    fn a_token_opens_no_connection_for_an_address_outside_its_grant() {
+        let now = Instant::now();
+        let mut table = TokenTable::default();
+        let token = table.issue([1; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&token.proof(THERE), now), None);
+        let elsewhere = PushAddress::SameHost("[::1]:1".parse().unwrap());
+        assert_eq!(table.spend(&token.proof(elsewhere), now), None);
+        assert_eq!(table.spend(&token.proof(HERE), now), Some(bearer(7, "user")));
     }
 
     #[test]
     fn a_token_expires_and_goes_with_its_session() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
-        assert_eq!(table.spend(&token, now + LIFETIME), None);
-        let token = table.issue([2; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        let token = table.issue([1; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&token.proof(HERE), now + LIFETIME), None);
+        let token = table.issue([2; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
         table.revoke(7);
-        assert_eq!(table.spend(&token, now), None);
+        assert_eq!(table.spend(&token.proof(HERE), now), None);
     }
 
     #[test]
@@ -128,11 +130,15 @@ mod tests {
         let now = Instant::now();
         let mut table = TokenTable::default();
         for index in 0..64 {
-            assert!(table.issue([index; 32], bearer(7, "user"), now, now + LIFETIME).is_some());
+            assert!(
+                table.issue([index; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).is_some()
+            );
         }
-        assert!(table.issue([64; 32], bearer(7, "user"), now, now + LIFETIME).is_none());
+        assert!(table.issue([64; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).is_none());
         assert!(
-            table.issue([64; 32], bearer(7, "user"), now + LIFETIME, now + LIFETIME * 2).is_some()
+            table
+                .issue([64; 32], &[HERE], bearer(7, "user"), now + LIFETIME, now + LIFETIME * 2)
+                .is_some()
         );
     }
 
@@ -142,7 +148,7 @@ mod tests {
         let mut table = TokenTable::default();
         let mut issue = |session, name: &str| {
             let random = [0; 32];
-            table.issue(random, bearer(session, name), now, now + LIFETIME).is_some()
+            table.issue(random, &[HERE], bearer(session, name), now, now + LIFETIME).is_some()
         };
         let issued = (0..TOKENS_MAX as u64).filter(|count| issue(count / 64, "user")).count();
         assert_eq!(issued, TOKENS_MAX / 2);

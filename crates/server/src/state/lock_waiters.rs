@@ -179,7 +179,7 @@ mod tests {
             {
                 let mut state = node.lock();
                 match state.locks.lock(self.owner, self.range, true, None) {
-                    Ok(()) => {}
+                    Ok(_) => {}
                     Err(LockRefused::Conflict(held)) => {
                         state.locks.wait(node, &mut self.waiter, held);
                         return false;

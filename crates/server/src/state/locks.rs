@@ -59,6 +59,13 @@ impl LockRange {
     }
 }
 
+/// A lock that was granted. An open may hold several locks of one range; the id tells them apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct GrantedLock {
+    pub(crate) range: LockRange,
+    id: LockId,
+}
+
 /// All locks of one file, and who waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
@@ -91,7 +98,7 @@ impl LockTable {
         range: LockRange,
         exclusive: bool,
         place: Option<Hold>,
-    ) -> Result<(), LockRefused> {
+    ) -> Result<GrantedLock, LockRefused> {
         if self.len >= LOCKS_PER_FILE_MAX {
             return Err(LockRefused::TableFull);
         }
@@ -104,8 +111,8 @@ impl LockTable {
         if let Some(held) = held {
             return Err(LockRefused::Conflict(held.id));
         }
-        self.insert(owner, range, exclusive, place);
-        Ok(())
+        let id = self.insert(owner, range, exclusive, place);
+        Ok(GrantedLock { range, id })
     }
 
     fn insert(
@@ -114,17 +121,19 @@ impl LockTable {
         range: LockRange,
         exclusive: bool,
         place: Option<Hold>,
-    ) {
+    ) -> LockId {
         self.ids += 1;
         self.len += 1;
         *self.counts.entry(owner).or_default() += 1;
-        let lock = Lock { range, owner, id: LockId(self.ids), place };
+        let id = LockId(self.ids);
+        let lock = Lock { range, owner, id, place };
         if exclusive {
             self.taken.count();
             self.exclusive.insert(lock);
         } else {
             self.shared.insert(lock);
         }
+        id
     }
 
     /// Puts back a lock of an open that survived the server. Those it was granted beside are put
@@ -161,6 +170,15 @@ impl LockTable {
         held
     }
 
+    /// Takes these locks away again, and no other lock of the same ranges: the request that took them fails. Locks that
+    /// the open has given back meanwhile are passed over.
+    pub(crate) fn revert(&mut self, owner: OpenSerial, granted: &[GrantedLock]) {
+        for lock in granted {
+            self.remove(owner, lock.range, lock.id);
+        }
+        self.waiters.wake();
+    }
+
     /// Gives exactly one lock back for each of these ranges, the oldest first; how many there were.
     pub(crate) fn unlock(&mut self, owner: OpenSerial, ranges: &[LockRange]) -> usize {
         let given_back = ranges.iter().filter(|range| self.unlock_one(owner, **range)).count();
@@ -169,16 +187,17 @@ impl LockTable {
     }
 
     fn unlock_one(&mut self, owner: OpenSerial, range: LockRange) -> bool {
-        let exclusive = self.exclusive.oldest(owner, range);
-        let shared = self.shared.oldest(owner, range);
-        let kind = match (exclusive, shared) {
-            (None, None) => return false,
-            (Some(exclusive), Some(shared)) if shared < exclusive => &mut self.shared,
-            (Some(_), _) => &mut self.exclusive,
-            (None, Some(_)) => &mut self.shared,
+        let kinds = [&self.exclusive, &self.shared];
+        let oldest = kinds.into_iter().filter_map(|kind| kind.oldest(owner, range)).min();
+        oldest.is_some_and(|id| self.remove(owner, range, id))
+    }
+
+    // Whether it was there.
+    fn remove(&mut self, owner: OpenSerial, range: LockRange, id: LockId) -> bool {
+        let kinds = [&mut self.exclusive, &mut self.shared];
+        let Some(lock) = kinds.into_iter().find_map(|kind| kind.remove(owner, range, id)) else {
+            return false;
         };
-        let lock = kind.oldest(owner, range).and_then(|id| kind.remove(owner, range, id));
-        let lock = lock.expect("found above");
         self.len -= 1;
         if let Entry::Occupied(mut count) = self.counts.entry(owner) {
             *count.get_mut() -= 1;
@@ -304,7 +323,7 @@ mod tests {
         LockRange::new(offset, length).unwrap()
     }
 
-    fn is_refused(outcome: Result<(), LockRefused>) -> bool {
+    fn is_refused(outcome: Result<GrantedLock, LockRefused>) -> bool {
         matches!(outcome, Err(LockRefused::Conflict(_)))
     }
 
@@ -338,6 +357,18 @@ mod tests {
         table.lock(A, range(0, 1), true, None).unwrap();
         assert!(table.release(A));
         table.lock(B, range(0, 1), true, None).unwrap();
+    }
+
+    #[test]
+    fn a_reverted_lock_leaves_older_locks_of_its_range() {
+        let mut table = LockTable::default();
+        table.lock(A, range(0, 10), true, None).unwrap();
+        let stacked = table.lock(A, range(0, 10), false, None).unwrap();
+        table.revert(A, &[stacked]);
+        assert!(!table.allows_read(B, 0, 1), "the exclusive lock is still there");
+        assert!(table.allows_write(A, 0, 1), "the shared lock has gone");
+        table.revert(A, &[stacked]);
+        assert_eq!(table.unlock(A, &[range(0, 10)]), 1, "nothing goes twice");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(crate) mod creates;
 pub(crate) mod durable;
 pub(crate) mod durable_opens;
 pub(crate) mod fair_share;
+mod flushes;
 pub(crate) mod holder;
 pub(crate) mod kept;
 pub(crate) mod lease;

@@ -8,23 +8,21 @@
 //! No lock is held over an await or a system call that may wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use basics::Clock;
-use pmem::CommitGroup;
 use tokio::sync::Notify;
-use tracing::error;
-use tree::{Entry, FileKey, Naming, Share, ShareError, SharePath};
+use tree::{Entry, FileKey, Flushes, Naming, Share, SharePath};
 
-use super::account::Hold;
 use super::breaks::BreakWaiters;
 use super::changes::{Change, Changes, Changing, Kept};
 use super::durable::Orphans;
+use super::flushes::SharedFlushes;
 use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
-use super::locks::{LockRange, LockTable, OpenSerial};
+use super::locks::{GrantedLock, LockRange, LockTable, OpenSerial};
 use super::making::Makings;
 use super::open::Open;
 use super::reads::ExclusiveLocks;
@@ -214,8 +212,7 @@ pub(crate) struct Node {
     /// Those of the state.
     pub(super) exclusive_locks: ExclusiveLocks,
     orphans: Arc<Orphans>,
-    // And the place of its descriptor.
-    commit: OnceLock<(CommitGroup, Option<Hold>)>,
+    flushes: SharedFlushes,
     gone: Arc<AtomicUsize>,
     pub(super) takings: Arc<Takings>,
     pub(crate) makings: Arc<Makings>,
@@ -262,7 +259,7 @@ impl Node {
             removed: Notify::new(),
             resized: Notify::new(),
             orphans,
-            commit: OnceLock::new(),
+            flushes: SharedFlushes::default(),
             gone,
             takings,
             makings,
@@ -279,35 +276,15 @@ impl Node {
         self.key
     }
 
-    /// Those who share the flushes of the file that is open.
-    pub(crate) fn commit_group(&self, open: &Open) -> Result<&CommitGroup, ShareError> {
-        self.commit_group_in(&open.entry, || open.another_place())
-    }
-
-    fn commit_group_in(
-        &self,
-        entry: &Entry,
-        place: impl FnOnce() -> Result<Option<Hold>, ShareError>,
-    ) -> Result<&CommitGroup, ShareError> {
-        if let Some((group, _)) = self.commit.get() {
-            return Ok(group);
-        }
-        let place = place()?;
-        let failed = |_| ShareError::HandlesExhausted;
-        let group = CommitGroup::of(&entry.duplicate()?).map_err(failed)?;
-        Ok(&self.commit.get_or_init(|| (group, place)).0)
+    /// The flushes of the file, the first of which takes a place of the user who has it open.
+    pub(crate) fn flushes_for(&self, open: &Open) -> impl Flushes {
+        self.flushes.paid_by(|| open.another_place())
     }
 
     /// Bytes of the file may be lost: no flush of it succeeds any more. Blocks.
     pub(crate) fn poison(&self, entry: &Entry) {
         // A loss is remembered whoever has how many descriptors.
-        let noted = match self.commit_group_in(entry, || Ok(None)) {
-            Ok(group) => return group.poison(),
-            Err(_) => CommitGroup::poison_file(entry.as_fd()),
-        };
-        if let Err(error) = noted {
-            error!(file = ?self.key, %error, "a loss cannot be remembered");
-        }
+        entry.poison(&self.flushes.paid_by(|| Ok(None)));
     }
 
     /// Keeps regions from being mapped until dropped. To be held from before those there are are
@@ -357,6 +334,11 @@ impl Node {
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         self.lock().locks.unlock(serial, ranges) == ranges.len()
+    }
+
+    /// Takes away locks that a request took which fails; other locks of the same ranges stay.
+    pub(crate) fn revert_locks(&self, serial: OpenSerial, granted: &[GrantedLock]) {
+        self.lock().locks.revert(serial, granted);
     }
 
     /// Tells holders, and has the opens closed of those that cannot be told.

@@ -213,17 +213,17 @@ impl Node {
         Ok(state.begin_claim(node))
     }
 
-    /// Takes a file whose name another one is to get. Nobody may have it open, or a stream of it, but who
+    /// Takes a file whose name another one is to get. Nobody may have it open by this name, or a stream of it, but who
     /// gives way. `None`: its name is just being taken; what comes of that has to be known first.
     pub(crate) fn claim_victim(
         node: &Arc<Self>,
-        gives_way: impl Fn(&OpenRecord) -> bool,
+        gives_way: impl Fn(&NodeState, &OpenRecord) -> bool,
     ) -> Result<Option<Claimed>, NtStatus> {
         let mut state = node.lock();
         if state.removing {
             return Ok(None);
         }
-        if !state.opens.iter().all(gives_way) || !state.streams.is_empty() {
+        if !state.opens.iter().all(|open| gives_way(&state, open)) || !state.streams.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(Some(state.begin_claim(node)))

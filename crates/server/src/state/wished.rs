@@ -57,10 +57,8 @@ impl Wished {
         Self { share, path, leave, asking: Vec::new(), is_granted: false }
     }
 
-    // Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
     fn may_be(&self, share: &Share, path: &SharePath) -> bool {
-        let ours = share.path_in(&self.share, path);
-        ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
+        may_be((&self.share, &self.path), share, path)
     }
 }
 
@@ -221,9 +219,25 @@ impl NodeState {
         }
     }
 
+    /// Whether an open certainly has another name of the file than this.
+    pub(crate) fn is_by_another_name(
+        &self,
+        record: &OpenRecord,
+        share: &Share,
+        path: &SharePath,
+    ) -> bool {
+        self.is_linked && !may_be((&record.share, &record.path), share, path)
+    }
+
     fn is_by(&self, record: &OpenRecord, wished: &Wished) -> bool {
         is_by(self.is_linked, record, wished)
     }
+}
+
+// Whether two paths may be one name. Shares that lie apart may be one directory mounted twice.
+fn may_be(name: (&Share, &SharePath), share: &Share, path: &SharePath) -> bool {
+    let ours = share.path_in(name.0, path);
+    ours.map_or_else(|| !share.overlaps(name.0), |path| path == *name.1)
 }
 
 // The wish for the name of an open, spoken if need be.

@@ -14,9 +14,10 @@
 //! Spec: MS-SMB2 §3.3.5.5.3 (PreviousSessionId), §3.3.7.1 (outstanding requests).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::shared::{AtomicU64, Ordering};
 
 /// Counts what a session does.
 #[derive(Debug, Default)]

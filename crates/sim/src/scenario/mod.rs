@@ -1,11 +1,12 @@
 //! One run of a plan: a server, its clients, what befalls them, and whether all that must hold does.
 
+mod clients;
 mod push;
-mod smb;
+mod rests;
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -17,8 +18,10 @@ use crate::plan::{Plan, Work};
 pub(crate) struct Programs {
     /// `landfast`.
     pub(crate) landfast: PathBuf,
-    /// The directory of `model` and `commit_stream`.
+    /// The directory of `model`, `rivals` and `commit_stream`.
     pub(crate) examples: PathBuf,
+    /// Variables of their environment.
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 /// What came of a run.
@@ -41,8 +44,9 @@ pub(crate) fn run(
     lines: Option<fs::File>,
 ) -> Result<Outcome, Failure> {
     let _ = fs::remove_dir_all(site);
-    let machine =
-        Machine::new(format!("landfast-sim-{}", std::process::id()), plan.conditions(), lines)?;
+    let name = format!("landfast-sim-{}", std::process::id());
+    let mut machine = Machine::new(name, plan.conditions(), lines)?;
+    machine.variables.clone_from(&programs.variables);
     let mut scenario = Scenario {
         plan,
         programs,
@@ -55,8 +59,8 @@ pub(crate) fn run(
     scenario.prepare()?;
     if scenario.start_server()? {
         match plan.work {
-            Work::Smb => scenario.smb()?,
             Work::Push => scenario.push()?,
+            Work::Smb | Work::Rivals | Work::All => scenario.clients()?,
         }
     }
     scenario.read_log()?;
@@ -88,6 +92,12 @@ impl Scenario<'_> {
         let failed = |error| Failure::io("writing", &config, error);
         fs::write(&config, text).map_err(failed)?;
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        // A full disk refuses the blocks of the one; the other has them.
+        if self.plan.work.has_rivals() {
+            let contested = share.join(CONTESTED);
+            let made = fs::File::create(&contested).and_then(|file| file.set_len(CONTESTED_LEN));
+            made.map_err(|error| Failure::io("making", &contested, error))?;
+        }
         if self.plan.work == Work::Push {
             let stream = share.join(STREAM);
             fs::write(&stream, vec![0; STREAM_LEN])
@@ -100,7 +110,8 @@ impl Scenario<'_> {
     fn start_server(&mut self) -> Result<bool, Failure> {
         let (config, control) = (self.site.join(CONFIG), self.site.join(CONTROL));
         let _ = fs::remove_file(&control);
-        let mut words: Vec<OsString> = vec![self.programs.landfast.clone().into(), "serve".into()];
+        let landfast = self.program(&self.programs.landfast, "landfast")?;
+        let mut words: Vec<OsString> = vec![landfast, "serve".into()];
         words.extend(["--listen", SMB, "--rdma-listen", RDMA, "--config"].map(OsString::from));
         words.extend([config.into(), "--control".into(), control.into()]);
         self.server = self.machine.start(&words, &self.output("server"), &self.site.join(LOG))?;
@@ -120,10 +131,18 @@ impl Scenario<'_> {
     }
 
     fn start_example(&mut self, name: &str, words: &[&str]) -> Result<ProgramNumber, Failure> {
-        let program = self.programs.examples.join(name);
+        let program = self.program(&self.programs.examples.join(name), name)?;
         let words: Vec<OsString> =
-            [program.into()].into_iter().chain(words.iter().map(OsString::from)).collect();
+            [program].into_iter().chain(words.iter().map(OsString::from)).collect();
         self.machine.start(&words, &self.output(name), &self.errors(name))
+    }
+
+    /// The name in the run's directory under which a program is started: where it was built shows in addresses.
+    fn program(&self, built: &Path, name: &str) -> Result<OsString, Failure> {
+        let link = self.site.join(format!("{name}.program"));
+        let _ = fs::remove_file(&link);
+        symlink(built, &link).map_err(|error| Failure::io("linking", &link, error))?;
+        Ok(link.into())
     }
 
     fn output(&self, name: &str) -> PathBuf {
@@ -136,6 +155,11 @@ impl Scenario<'_> {
 
     fn printed(&self, name: &str) -> String {
         fs::read_to_string(self.output(name)).unwrap_or_default()
+    }
+
+    /// What a program has printed, its errors last.
+    fn said(&self, name: &str) -> String {
+        self.printed(name) + &fs::read_to_string(self.errors(name)).unwrap_or_default()
     }
 
     /// Runs until then; false where the server has ended, or nothing will ever happen.
@@ -179,9 +203,13 @@ impl Scenario<'_> {
         }
     }
 
-    fn kill_server(&mut self) -> Result<bool, Failure> {
+    /// Kills the server, with the power where `power` says so, and starts it again; false where it does not start.
+    fn kill_server(&mut self, power: bool) -> Result<bool, Failure> {
         self.machine.kill(self.server)?;
         self.machine.programs[self.server].is_told = true;
+        if power {
+            self.machine.disk.power_fails()?;
+        }
         let down = 20 * MILLISECOND;
         let _ = self.pass(self.machine.now + down)?;
         self.start_server()
@@ -212,6 +240,9 @@ const SMB: &str = "127.0.0.1:445";
 const RDMA: &str = "127.0.0.1:5445";
 const RDMA_PORT: u16 = 5445;
 
+const CONTESTED: &str = "contested";
+/// The region of `rivals` with a page on both sides that nobody may write.
+const CONTESTED_LEN: u64 = 4096 + 17 * 1024 + 4096;
 const STREAM: &str = "stream";
 /// The blocks of `commit_stream`, and the one with its pointer.
 const STREAM_LEN: usize = 257 * 4096;

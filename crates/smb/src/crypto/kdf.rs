@@ -196,7 +196,7 @@ enum Direction {
 }
 
 /// SP 800-108 in counter mode with one block, which is all that 128 and 256 bits need.
-fn derive<const LEN: usize>(key: &[u8], label: &[u8], context: &[u8]) -> [u8; LEN] {
+pub(crate) fn derive<const LEN: usize>(key: &[u8], label: &[u8], context: &[u8]) -> [u8; LEN] {
     const { assert!(LEN <= 32) };
     let bits = u32::try_from(LEN * 8).expect("LEN is at most 32");
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);

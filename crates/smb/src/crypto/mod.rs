@@ -20,6 +20,7 @@ mod signing;
 pub(crate) mod vectors;
 
 pub use cipher::Cipher;
+pub(crate) use kdf::derive;
 pub use kdf::{KeySchedule, Role, SessionKey, SessionKeys};
 pub use nonce::NONCES_MAX;
 pub use preauth::PreauthHash;

@@ -24,7 +24,7 @@
 //!
 //! Spec: MS-FSCC §2.4: the classes named ..DirectoryInformation, and FileNamesInformation.
 
-use super::name::read_name;
+use super::name::read_listed_name;
 use super::{FileAttributes, FileInfoClass, PosixEntry};
 use crate::dtyp::{FileTime, Name};
 use crate::parse_error::{Field, ParseError};
@@ -140,7 +140,7 @@ impl DirectoryEntry {
         let mut entry = Self { file_index: reader.u32()?, ..Self::default() };
         if class == FileInfoClass::NAMES {
             let length = reader.u32()?;
-            entry.name = read_name(&mut reader, length)?;
+            entry.name = read_listed_name(&mut reader, length)?;
             return Ok(entry);
         }
         let Some(tail) = tail(class) else {
@@ -156,7 +156,7 @@ impl DirectoryEntry {
         entry.attributes = FileAttributes::from_bits_retain(reader.u32()?);
         let length = reader.u32()?;
         entry.parse_tail(tail, &mut reader)?;
-        entry.name = read_name(&mut reader, length)?;
+        entry.name = read_listed_name(&mut reader, length)?;
         Ok(entry)
     }
 
@@ -305,6 +305,20 @@ mod tests {
             name: Name::new(name).unwrap(),
             ..DirectoryEntry::default()
         }
+    }
+
+    #[test]
+    fn one_unpaired_surrogate_hides_no_other_name_of_a_listing() {
+        let class = FileInfoClass::ID_FULL_DIRECTORY;
+        let mut out = Vec::new();
+        let mut writer = DirectoryWriter::new(class, &out, 4096).unwrap();
+        assert!(writer.push(&mut out, &entry("x")));
+        assert!(writer.push(&mut out, &entry("y")));
+        // U+D800 alone.
+        out[80..82].copy_from_slice(&[0x00, 0xd8]);
+        let list = DirectoryEntry::parse_list(class, &out).unwrap();
+        let names: Vec<_> = list.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["\u{fffd}", "y"]);
     }
 
     #[test]

@@ -41,8 +41,17 @@ impl FileName {
 
 /// A name of `length` bytes at the front of `reader`.
 pub(super) fn read_name(reader: &mut Reader<'_>, length: u32) -> Result<Name, ParseError> {
+    Name::parse(name_bytes(reader, length)?)
+}
+
+/// As [`read_name`], of a listing; half a surrogate pair becomes U+FFFD.
+pub(super) fn read_listed_name(reader: &mut Reader<'_>, length: u32) -> Result<Name, ParseError> {
+    Name::parse_lossy(name_bytes(reader, length)?)
+}
+
+fn name_bytes<'a>(reader: &mut Reader<'a>, length: u32) -> Result<&'a [u8], ParseError> {
     let got = reader.rest().len();
     let outside = ParseError::PeerOffset { field: Field::Name, offset: 0, length, got };
     let length = usize::try_from(length).map_err(|_| outside)?;
-    Name::parse(reader.bytes(length)?)
+    reader.bytes(length)
 }

@@ -1,19 +1,24 @@
-//! Private data of the push connection: the token goes there, the connection's id comes back.
+//! Private data of the push connection: a proof of the token goes there, the connection's id comes back.
 //!
 //! ```text
 //!  request, 48 bytes                               reply, 24 bytes
 //!  0       4         6      8       12  16    48   0       4         6      8        12  16   24
 //!  +-------+---------+------+-------+---+-----+    +-------+---------+------+--------+---+----+
-//!  | 'LFPC'| version | size | flags | 0 |token|    | 'LFPR'| version | size | status | 0 | id |
+//!  | 'LFPC'| version | size | flags | 0 |proof|    | 'LFPR'| version | size | status | 0 | id |
 //!  +-------+---------+------+-------+---+-----+    +-------+---------+------+--------+---+----+
 //! ```
+//!
+//! The server chooses the token, and the addresses that the client dials. So the client sends no byte of the
+//! token: whoever listens at an address gets bytes that nobody has chosen, and that are good for that address
+//! alone.
 //!
 //! Spec: docs/push-mode.md, "Push connection".
 
 use std::fmt;
 
-use super::PushConnectionId;
 use super::layout::{self, put_u32, put_u64};
+use super::{PushAddress, PushConnectionId};
+use crate::crypto::derive;
 use crate::parse_error::{Field, ParseError};
 use crate::status::NtStatus;
 use crate::wire::Reader;
@@ -21,7 +26,7 @@ use crate::wire::Reader;
 /// Bytes of a token.
 pub const TOKEN_LEN: usize = 32;
 
-/// A bearer secret, good once. Does not print; compares in constant time.
+/// A bearer secret, good for one connection; only proofs of it are shown. Does not print; compares in constant time.
 #[derive(Clone)]
 pub struct PushToken([u8; TOKEN_LEN]);
 
@@ -31,16 +36,57 @@ impl PushToken {
         Self(bytes)
     }
 
-    /// The bytes, to send them or to look them up.
-    pub fn expose(&self) -> &[u8; TOKEN_LEN] {
+    /// The bytes, to send them in a grant.
+    pub(super) fn expose(&self) -> &[u8; TOKEN_LEN] {
         &self.0
     }
+
+    /// What whoever has the token shows to the listener at an address of its grant.
+    pub fn proof(&self, address: PushAddress) -> PushProof {
+        let mut entry = Vec::with_capacity(PushAddress::LEN);
+        address.emit(&mut entry);
+        PushProof(derive(&self.0, PROOF_LABEL, &entry))
+    }
+}
+
+/// Shows that its sender has the token of a grant, for one address of the grant. Does not print; compares in
+/// constant time.
+#[derive(Clone)]
+pub struct PushProof([u8; Self::LEN]);
+
+impl PushProof {
+    /// Bytes on the wire.
+    pub const LEN: usize = 32;
+
+    /// Wraps bytes of the wire.
+    pub fn new(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl PartialEq for PushProof {
+    fn eq(&self, other: &Self) -> bool {
+        is_equal(&self.0, &other.0)
+    }
+}
+
+impl Eq for PushProof {}
+
+impl fmt::Debug for PushProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PushProof(..)")
+    }
+}
+
+/// Compares in constant time.
+fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let difference = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+    std::hint::black_box(difference) == 0
 }
 
 impl PartialEq for PushToken {
     fn eq(&self, other: &Self) -> bool {
-        let difference = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | (a ^ b));
-        std::hint::black_box(difference) == 0
+        is_equal(&self.0, &other.0)
     }
 }
 
@@ -61,8 +107,8 @@ impl fmt::Debug for PushToken {
 /// What a client sends with its connection request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PushConnect {
-    /// From the create response.
-    pub token: PushToken,
+    /// That of the dialled address, by the token of the create response.
+    pub proof: PushProof,
 }
 
 impl PushConnect {
@@ -76,7 +122,7 @@ impl PushConnect {
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let mut reader = open(bytes, REQUEST_MAGIC, Self::LEN)?;
         reader.u64()?;
-        Ok(Self { token: PushToken::new(reader.array()?) })
+        Ok(Self { proof: PushProof::new(reader.array()?) })
     }
 
     /// Appends private data.
@@ -84,14 +130,14 @@ impl PushConnect {
         out.extend_from_slice(&REQUEST_MAGIC);
         layout::begin(out, 48);
         put_u64(out, 0);
-        out.extend_from_slice(self.token.expose());
+        out.extend_from_slice(&self.proof.0);
     }
 }
 
 /// What the server answers, in its accept or reject.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PushAccept {
-    /// SUCCESS in an accept; ACCESS_DENIED for an unknown, used or expired token,
+    /// SUCCESS in an accept; ACCESS_DENIED for the proof of no valid token,
     /// REVISION_MISMATCH for another version, INSUFFICIENT_RESOURCES at a limit.
     pub status: NtStatus,
     /// Names the connection in MAP; 0 in a reject.
@@ -144,5 +190,7 @@ fn open(bytes: &[u8], magic: [u8; 4], len: usize) -> Result<Reader<'_>, ParseErr
     Ok(reader)
 }
 
+/// The label of the key derivation (SP 800-108) of a proof.
+const PROOF_LABEL: &[u8] = b"LandfastPushAddress";
 const REQUEST_MAGIC: [u8; 4] = *b"LFPC";
 const REPLY_MAGIC: [u8; 4] = *b"LFPR";

@@ -136,8 +136,8 @@ impl PushResponse {
         let (mut addresses, mut same_host) = (Vec::new(), None);
         for bytes in list {
             match parse_address(bytes)? {
-                Some(Address::Network(address)) => addresses.push(address),
-                Some(Address::SameHost(name)) => same_host = same_host.or(Some(name)),
+                Some(PushAddress::Network(address)) => addresses.push(address),
+                Some(PushAddress::SameHost(name)) => same_host = same_host.or(Some(name)),
                 // An address family of the future is skipped, not an error.
                 None => {}
             }
@@ -171,6 +171,14 @@ impl PushResponse {
 }
 
 impl PushGrant {
+    /// The entries of the list. The listener of the same host is the first, and the last ones beyond
+    /// [`ADDRESSES_MAX`] are left out.
+    pub fn places(&self) -> Vec<PushAddress> {
+        let same_host = self.same_host.map(PushAddress::SameHost);
+        let network = self.addresses.iter().copied().map(PushAddress::Network);
+        same_host.into_iter().chain(network).take(ADDRESSES_MAX).collect()
+    }
+
     fn emit(&self, out: &mut Vec<u8>) {
         put_u32(out, Refusal::NONE.0);
         put_u32(out, self.capabilities.bits());
@@ -182,26 +190,25 @@ impl PushGrant {
         put_u32(out, self.token_lifetime_ms);
         out.extend_from_slice(self.token.expose());
         put_u32(out, self.recall_grace_ms);
-        // First: the addresses that are left out are the last ones.
-        let same_host = self.same_host.map(Address::SameHost);
-        let network = self.addresses.iter().copied().map(Address::Network);
-        let addresses: Vec<_> = same_host.into_iter().chain(network).take(ADDRESSES_MAX).collect();
+        let addresses = self.places();
         put_u16(out, wire::length16(addresses.len()));
         put_u16(out, RESPONSE_LEN);
         for address in addresses {
-            emit_address(address, out);
+            address.emit(out);
         }
     }
 }
 
-/// One entry of the list.
-#[derive(Clone, Copy, Debug)]
-enum Address {
+/// Where a push listener is: an entry of the list of a grant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PushAddress {
+    /// In a network.
     Network(SocketAddr),
+    /// The name of a listener on the server's host.
     SameHost(SocketAddrV6),
 }
 
-fn parse_address(bytes: &[u8]) -> Result<Option<Address>, ParseError> {
+fn parse_address(bytes: &[u8]) -> Result<Option<PushAddress>, ParseError> {
     let mut reader = Reader::new(bytes);
     let (family, port) = (reader.u16()?, reader.u16()?);
     let address: [u8; 16] = reader.array()?;
@@ -210,32 +217,38 @@ fn parse_address(bytes: &[u8]) -> Result<Option<Address>, ParseError> {
         (FAMILY_IPV6, address) => IpAddr::from(Ipv6Addr::from(address)),
         (FAMILY_SAME_HOST, address) => {
             let name = SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0);
-            return Ok(Some(Address::SameHost(name)));
+            return Ok(Some(PushAddress::SameHost(name)));
         }
         _ => return Ok(None),
     };
-    Ok(Some(Address::Network(SocketAddr::new(ip, port))))
+    Ok(Some(PushAddress::Network(SocketAddr::new(ip, port))))
 }
 
-fn emit_address(address: Address, out: &mut Vec<u8>) {
-    let mut bytes = [0; 16];
-    let (family, address) = match address {
-        Address::SameHost(name) => {
-            bytes = name.ip().octets();
-            (FAMILY_SAME_HOST, SocketAddr::V6(name))
-        }
-        Address::Network(address @ SocketAddr::V4(v4)) => {
-            bytes[..4].copy_from_slice(&v4.ip().octets());
-            (FAMILY_IPV4, address)
-        }
-        Address::Network(address @ SocketAddr::V6(v6)) => {
-            bytes = v6.ip().octets();
-            (FAMILY_IPV6, address)
-        }
-    };
-    put_u16(out, family);
-    put_u16(out, address.port());
-    out.extend_from_slice(&bytes);
+impl PushAddress {
+    /// Bytes on the wire.
+    pub(super) const LEN: usize = ADDRESS_LEN;
+
+    /// Appends the entry.
+    pub(super) fn emit(self, out: &mut Vec<u8>) {
+        let mut bytes = [0; 16];
+        let (family, port) = match self {
+            Self::SameHost(name) => {
+                bytes = name.ip().octets();
+                (FAMILY_SAME_HOST, name.port())
+            }
+            Self::Network(SocketAddr::V4(address)) => {
+                bytes[..4].copy_from_slice(&address.ip().octets());
+                (FAMILY_IPV4, address.port())
+            }
+            Self::Network(SocketAddr::V6(address)) => {
+                bytes = address.ip().octets();
+                (FAMILY_IPV6, address.port())
+            }
+        };
+        put_u16(out, family);
+        put_u16(out, port);
+        out.extend_from_slice(&bytes);
+    }
 }
 
 /// Addresses of one response.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  CREATE + context  --> granted? durability class, listener addresses, one-time token
-//!  push connection   --> token in the MPA private data, push connection id comes back
+//!  push connection   --> proof of the token in the MPA private data, push connection id comes back
 //!  MAP               --> registration, generation, buffer descriptors
 //!  RDMA Write, Flush --> no message of this crate
 //!  COMMIT            --> the server's own commit, for peers without RDMA Flush
@@ -26,8 +26,10 @@ mod terms;
 mod unmap;
 
 pub use commit::{CommitRange, CommitRequest, CommitResponse, RANGES_MAX};
-pub use connect::{PushAccept, PushConnect, PushToken, TOKEN_LEN};
-pub use context::{ADDRESSES_MAX, CREATE_CONTEXT_NAME, PushGrant, PushRequest, PushResponse};
+pub use connect::{PushAccept, PushConnect, PushProof, PushToken, TOKEN_LEN};
+pub use context::{
+    ADDRESSES_MAX, CREATE_CONTEXT_NAME, PushAddress, PushGrant, PushRequest, PushResponse,
+};
 pub use map::{MAP_DESCRIPTORS_MAX, MapRequest, MapResponse};
 pub use query::{QUERY_ENTRIES_MAX, QueryRequest, QueryResponse, RegionEntry};
 pub use recall::{RECALLS_MAX, Recall, RecallRequest, RecallResponse};

@@ -1,4 +1,6 @@
-//! The client: addresses as users write them.
+//! The client: addresses as users write them, and a hostile server.
+
+pub mod hostile;
 
 use client::{SmbUrl, UrlError};
 

@@ -25,11 +25,11 @@ use rdma::{
 use smbdirect::{Agreement, Connection, Initiator, NegotiateRequest};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{DirectConfig, Pool, Shared};
+use super::{DirectConfig, FrameLimits, Pool, Shared, Up};
 use crate::error::ConnectionError;
 
 /// Reports to the caller that the connection is established.
-type Established = oneshot::Sender<Result<Arc<Pool>, ConnectionError>>;
+type Established = oneshot::Sender<Result<Up, ConnectionError>>;
 
 pub(super) struct Driver {
     engine: Box<dyn Engine>,
@@ -161,8 +161,7 @@ impl Driver {
         let (count, len) = (limits.receive_credit_max, limits.receive_size_max);
         let medium = pmem::anonymous(u64::from(count) * u64::from(len))?;
         let range = 0..medium.len();
-        let region =
-            self.engine.register(self.qp, Arc::clone(&medium), range, Access::LOCAL_WRITE)?;
+        let region = self.engine.register(self.qp, Arc::clone(&medium), range, Access::RECEIVE)?;
         self.receives = Some(Receives { medium, region, len });
         for slot in 0..count {
             self.post_receive(u64::from(slot))?;
@@ -214,6 +213,10 @@ impl Driver {
 
     fn come_up(&mut self, agreement: Agreement, now: Instant) -> Result<(), ConnectionError> {
         let io_size_max = agreement.read_write_size_max;
+        let limits = FrameLimits {
+            send: as_usize(agreement.fragmented_send_size_max),
+            receive: as_usize(agreement.fragmented_receive_size_max),
+        };
         let mut connection = Box::new(Connection::new(agreement, now));
         // All receives but the one that has just been emptied.
         connection.receives_posted(self.config.limits.receive_credit_max - 1);
@@ -224,7 +227,7 @@ impl Driver {
         let region = self.engine.register(self.qp, Arc::clone(&medium), range, access)?;
         let pool = Arc::new(Pool::new(medium, region, io_size_max));
         self.pool = Some(Arc::clone(&pool));
-        match self.established.take().map(|established| established.send(Ok(pool))) {
+        match self.established.take().map(|established| established.send(Ok(Up { pool, limits }))) {
             Some(Ok(())) => Ok(()),
             // The caller of `connect` has stopped waiting.
             _ => Err(ConnectionError::Closed),

@@ -24,7 +24,7 @@ pub use pool::{Pool, Slots};
 use rdma::{EngineConfig, Provider, QpConfig, Waker};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
+use super::{FrameLimits, FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
 use crate::error::ConnectionError;
 
 /// How to make an SMB Direct connection.
@@ -68,9 +68,17 @@ pub async fn connect(
         .map_err(ConnectionError::from)?;
     // A caller that stops waiting here drops the sender, which ends the thread.
     let sender = Sender(shared);
-    let pool = established.await.unwrap_or(Err(ConnectionError::Closed))?;
-    let receiver = Box::new(Receiver(receiver));
-    Ok(Transport { sender: Box::new(sender), receiver, pool: Some(pool) })
+    let up = established.await.unwrap_or(Err(ConnectionError::Closed))?;
+    let (sender, receiver) = (Box::new(sender), Box::new(Receiver(receiver)));
+    let (peer, limits) = (Some(address.ip()), up.limits);
+    Ok(Transport { sender, receiver, pool: Some(up.pool), peer, limits })
+}
+
+/// An established connection.
+#[derive(Debug)]
+struct Up {
+    pool: Arc<Pool>,
+    limits: FrameLimits,
 }
 
 /// State that the engine thread and the senders share.

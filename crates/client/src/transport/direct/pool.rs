@@ -9,9 +9,8 @@
 //! all of it while the connection lasts: the region holds only data that goes to or comes from that
 //! server.
 //!
-//! Slots are free again only when the request that borrowed them was answered. If the caller gives
-//! up first, it is unknown when the server stops using the slots: they stay unused until the
-//! connection ends.
+//! Slots are free again when [`Slots`] are dropped. Until the request that borrowed them is answered it is unknown
+//! when the server stops using them, so whoever gives the request up keeps them until then.
 //!
 //! Spec: MS-SMB2 §3.2.4.6 (channel), MS-SMBD §2.2.3.1.
 
@@ -92,9 +91,9 @@ impl Pool {
     }
 }
 
-/// Room lent to one request.
+/// Room lent to one request. Drop it only when the request was answered, or was never sent.
 #[derive(Debug)]
-#[must_use = "slots that are not given back are lost until the connection ends"]
+#[must_use = "dropped slots are free, while the server may still use them"]
 pub struct Slots {
     pool: Arc<Pool>,
     taken: Vec<u32>,
@@ -143,14 +142,6 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives the room back: the request was answered, so the server no longer touches it.
-    pub fn give_back(mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        let count = taken.len();
-        self.pool.slots.lock().unwrap_or_else(PoisonError::into_inner).extend(taken);
-        self.pool.free.add_permits(count);
-    }
-
     /// Where each piece lies in the region, and how long it is.
     fn pieces(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let mut left = self.len;
@@ -159,6 +150,15 @@ impl Slots {
             left -= length;
             (u64::from(*slot) * u64::from(SLOT_LEN), length)
         })
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        let count = taken.len();
+        self.pool.slots.lock().unwrap_or_else(PoisonError::into_inner).extend(taken);
+        self.pool.free.add_permits(count);
     }
 }
 

@@ -221,23 +221,23 @@ async fn lent_memory_is_written_and_read_by_the_server() {
     slots.fill(&data).unwrap();
     let frame = [b"R".to_vec(), slots.channel_info()].concat();
     assert_eq!(exchange(&mut transport, &frame).await, data);
-    slots.give_back();
+    drop(slots);
     drop(transport);
     serving.join().unwrap();
 }
 
 #[tokio::test]
-async fn only_an_answered_request_frees_its_slots() {
+async fn slots_that_are_dropped_are_free_again() {
     let (transport, serving) = connected().await;
     let pool = Arc::clone(transport.pool.as_ref().unwrap());
     let most = pool.io_size_max();
     let mut lent: Vec<Slots> = std::iter::from_fn(|| pool.try_take(most)).collect();
     assert!(!lent.is_empty() && pool.try_take(1).is_none());
-    lent.pop().unwrap().give_back();
+    drop(lent.pop());
+    drop(pool.try_take(most).unwrap());
     let again = pool.try_take(most).unwrap();
-    // Given up before its answer: the slots stay lost.
-    drop(again);
     assert!(pool.try_take(1).is_none());
+    drop((lent, again));
     drop(transport);
     serving.join().unwrap();
 }

@@ -43,6 +43,8 @@ pub(in crate::verbs) struct Wish {
     pub(in crate::verbs) on_demand: bool,
     /// The address that both ends use for the first byte; `None`: its address in this process.
     pub(in crate::verbs) named: Option<u64>,
+    /// The device takes the answers to reads as writes of the peer: it speaks iWARP.
+    pub(in crate::verbs) is_iwarp: bool,
 }
 
 /// The kinds of flush that a peer may ask for.
@@ -121,14 +123,18 @@ impl Drop for Memory {
 }
 
 fn flags(wish: Wish) -> u32 {
-    let remote_write = wish.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    // RFC 5040 §5.4: the sink of an RDMA Read is a tagged buffer, which the peer's answer names. Linux
+    // registers such sinks with remote write, too.
+    let is_sink = wish.is_iwarp && wish.access.contains(Access::READ_SINK);
+    let remote_write =
+        is_sink || wish.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     let flush = match wish.flush {
         None => 0,
         Some(FlushAccess::Visibility) => abi::ACCESS_FLUSH_GLOBAL,
         Some(FlushAccess::Persistence) => abi::ACCESS_FLUSH_GLOBAL | abi::ACCESS_FLUSH_PERSISTENT,
     };
     // The peer may write only where the device may (ibv_reg_mr(3)).
-    let local = wish.access.contains(Access::LOCAL_WRITE) || remote_write;
+    let local = wish.access.intersects(Access::LOCAL_WRITE) || remote_write;
     let bits = [
         (local, abi::ACCESS_LOCAL_WRITE),
         (remote_write, abi::ACCESS_REMOTE_WRITE),
@@ -144,12 +150,24 @@ mod tests {
 
     #[test]
     fn rights_become_the_flags_of_the_manual() {
-        let wish = |access, flush| Wish { access, flush, on_demand: false, named: None };
+        let wish =
+            |access, flush| Wish { access, flush, on_demand: false, named: None, is_iwarp: false };
         assert_eq!(flags(wish(Access::empty(), None)), 0);
         assert_eq!(flags(wish(Access::REMOTE_READ, None)), 0b100);
         assert_eq!(flags(wish(Access::REMOTE_WRITE, None)), 0b011, "local write comes with it");
         let all = wish(Access::PUSH, Some(FlushAccess::Persistence));
         assert_eq!(flags(all), 0b11_0000_0111);
         assert_eq!(flags(Wish { on_demand: true, ..wish(Access::LOCAL_WRITE, None) }), 0b100_0001);
+    }
+
+    #[test]
+    fn only_sinks_of_reads_let_the_peer_write_on_an_iwarp_adapter() {
+        let flags_of = |access, is_iwarp| {
+            flags(Wish { access, flush: None, on_demand: false, named: None, is_iwarp })
+        };
+        assert_eq!(flags_of(Access::READ_SINK, true), 0b011);
+        assert_eq!(flags_of(Access::LOCAL_WRITE, true), 0b011);
+        assert_eq!(flags_of(Access::RECEIVE, true), 0b001);
+        assert_eq!(flags_of(Access::READ_SINK, false), 0b001);
     }
 }

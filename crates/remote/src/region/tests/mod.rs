@@ -6,6 +6,7 @@ mod crash_images;
 mod lease;
 mod ordering;
 mod peer;
+mod shared;
 mod silent;
 
 use std::sync::atomic::Ordering;

@@ -99,9 +99,9 @@ fn an_operation_with_a_reported_failure_is_not_outstanding() {
 }
 
 #[test]
-fn a_word_that_wraps_in_the_journal_is_replayed_in_one_request() {
+fn a_word_that_wraps_in_the_ring_is_replayed_in_one_request() {
     let peer = Peer::start();
-    let mut region = peer.region_with(|settings| settings.journal_bytes = 4096);
+    let mut region = peer.region_with(|settings| settings.unconfirmed_bytes = 4096);
     region.write_commit(0, &[1; 4092]).unwrap();
     peer.ask(Ask::FallSilent);
     region.atomic_write(4096, POINTER).unwrap();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use basics::Environment;
@@ -18,7 +18,10 @@ use rdma::{
 use thiserror::Error;
 
 use super::{Cues, FallbackReason, Region};
-use crate::region::{Control, Invitation, Mapping, Piece, Recall, RegionSettings, Ways};
+use crate::region::{
+    AsyncRegion, Control, Invitation, Listener, Mapping, Piece, Recall, RegionSettings,
+    SharedEngine, Ways,
+};
 
 const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
@@ -68,6 +71,8 @@ pub(super) struct Peer {
     pub(super) operations: Mutex<PeerOperations>,
     /// How many bytes of the region MAP leaves out.
     pub(super) length_missing: AtomicU64,
+    /// The thread that asked for the latest mapping.
+    pub(super) mapped_by: Mutex<Option<ThreadId>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -131,6 +136,7 @@ impl Peer {
             failing_flush: AtomicU64::new(0),
             operations: Mutex::new(PeerOperations::all()),
             length_missing: AtomicU64::new(0),
+            mapped_by: Mutex::new(None),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -160,6 +166,14 @@ impl Peer {
             &Environment::host(),
             self.range.clone(),
         )
+    }
+
+    /// A region for async callers, on a shared engine.
+    pub(super) async fn region_on(self: &Arc<Self>, shared: &SharedEngine) -> AsyncRegion<Cues> {
+        let settings = RegionSettings { shared: Some(shared.clone()), ..RegionSettings::default() };
+        let control = Box::new(Fake(Arc::clone(self)));
+        let (ways, range) = (Ways::of(&settings), self.range.clone());
+        AsyncRegion::open(control, ways, settings, &Environment::host(), range).await.unwrap()
     }
 
     pub(super) fn recall(&self) {
@@ -289,10 +303,10 @@ impl Control<Cues> for Fake {
     fn invite(&mut self) -> Result<Invitation, FallbackReason> {
         self.works().map_err(|_| FallbackReason::ControlLost)?;
         let class = DurabilityClass::Volatile;
-        let private_data = vec![1, 2, 3];
-        let addresses = self.0.addresses.lock().unwrap().clone();
-        let same_host = *self.0.same_host.lock().unwrap();
-        Ok(Invitation { addresses, same_host, private_data, class, is_emulated: true })
+        let to = |address: &SocketAddr| Listener { address: *address, private_data: vec![1, 2, 3] };
+        let listeners = self.0.addresses.lock().unwrap().iter().map(to).collect();
+        let same_host = self.0.same_host.lock().unwrap().as_ref().map(to);
+        Ok(Invitation { listeners, same_host, class, is_emulated: true })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {
@@ -302,6 +316,7 @@ impl Control<Cues> for Fake {
     fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, CueError> {
         self.0.lease_gone.store(false, Ordering::SeqCst);
         *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
+        *self.0.mapped_by.lock().unwrap() = Some(std::thread::current().id());
         let mut piece = self.0.ask(Ask::Register);
         piece.len -= self.0.length_missing.load(Ordering::SeqCst);
         let operations = *self.0.operations.lock().unwrap();

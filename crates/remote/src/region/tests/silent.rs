@@ -19,7 +19,7 @@ const SILENT: Path = Path::Messages { reason: FallbackReason::Silent };
 /// A region of a server that is given little time once it has been mapped: the mapping itself may take longer on a busy
 /// machine.
 pub(super) fn impatient(peer: &Arc<Peer>) -> Region {
-    let mut region = peer.region_with(|settings| settings.journal_bytes = 64 << 20);
+    let mut region = peer.region_with(|settings| settings.unconfirmed_bytes = 64 << 20);
     region.channel.as_mut().expect("it is mapped").lose_patience(TIMEOUT);
     region.settings.answer_timeout = TIMEOUT;
     region

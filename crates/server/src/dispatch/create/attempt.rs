@@ -8,8 +8,8 @@ use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use smb::push::RecallReason;
 use tree::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
-    SharePath, StreamPart, folded,
+    Anew, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError, SharePath,
+    StreamPart, folded,
 };
 
 use super::enter::{Entered, enter, new_record};
@@ -285,19 +285,11 @@ fn finish_opening(
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
         let leave = wish.may_overwrite()?;
-        // As with NTFS the streams go, and what is said of the file begins anew. They first: where it cannot be read
-        // which there are, nothing has changed.
-        share.clear_streams(leave, &entry).or_status()?;
-        entry.set_size(0).or_status()?;
-        entry.clear_extended_attributes(leave).or_status()?;
-        entry.set_extended_attributes(leave, &wish.extended).or_status()?;
+        // As with NTFS the streams go, and what is said of the file begins anew.
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
-        let change = BasicChange { attributes: Some(attributes), ..BasicChange::default() };
-        entry.set_basic(leave, change).or_status()?;
+        let (extended, allocation) = (&wish.extended[..], wish.allocation);
+        share.begin_anew(leave, &entry, Anew { attributes, extended, allocation }).or_status()?;
         action = wish.overwriting_action();
-        if let Some(allocation) = wish.allocation {
-            entry.set_allocation(allocation).or_status()?;
-        }
     }
     let metadata = entry.metadata().or_status()?;
     Ok((entry, metadata, action))

@@ -51,7 +51,7 @@ pub(super) fn enter(
     record: OpenRecord,
     seen: &Seen,
 ) -> Result<Entered, NtStatus> {
-    let sharing = record.sharing;
+    let sharing = wish.sharing_to_enter(record.sharing);
     let now = core.now();
     let mut state = node.lock();
     if state.removing {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use smb::create::{
-    CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, OplockLevel,
+    CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, LeaseVersion,
+    OplockLevel,
 };
 use smb::{FileId, NtStatus};
 use tracing::{debug, info};
@@ -74,6 +75,9 @@ pub(super) async fn take_back(
     let serial = OpenSerial(back.file_id.persistent);
     bring_back(call, tree, serial).await?;
     let (old, _moving) = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
+    if let Some(Lease { state, version: LeaseVersion::V2 { epoch, .. }, .. }) = extras.lease {
+        old.node.lock().leases.catch_up(old.owner, Caching(state.bits()), epoch);
+    }
     let open = attach(call, tree, old).await?;
     info!(serial = serial.0, path = open.path().to_wire(), "a durable open is back");
     answer(call, &open, extras, Durability::Nothing, CreateAction::OPENED, out).await

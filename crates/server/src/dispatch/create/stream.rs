@@ -242,11 +242,8 @@ fn open(
     let opened = opened.and_then(|entry| {
         let mut action = CreateAction::OPENED;
         if wish.overwrites() {
-            entry.set_size(0)?;
+            entry.empty(wish.allocation)?;
             action = wish.overwriting_action();
-            if let Some(allocation) = wish.allocation {
-                entry.set_allocation(allocation)?;
-            }
         }
         let metadata = entry.metadata()?;
         Ok((entry, metadata, action))

@@ -257,7 +257,7 @@ async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
         std::fs::write(&name, "").unwrap();
         let found = rig.core.shares()[0].locate(&SharePath::parse("f").unwrap()).unwrap().found;
         let node = nodes.node(found.unwrap().key);
-        let claimed = Node::claim_victim(&node, |_| true).unwrap().unwrap();
+        let claimed = Node::claim_victim(&node, |_, _| true).unwrap().unwrap();
         drop(renaming);
         let may_rename = nodes.takings.may_rename();
         let goes_on = tokio::time::timeout(Duration::from_secs(60), may_rename).await.is_ok();

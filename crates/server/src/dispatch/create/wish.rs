@@ -281,11 +281,10 @@ impl Wish {
     pub(super) fn sharing(&self, access: AccessMask) -> Sharing {
         let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
         let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-        let overwrites = self.overwrites();
         Sharing {
             uses: Kinds {
                 read: access.intersects(reads),
-                write: access.intersects(writes) || overwrites,
+                write: access.intersects(writes),
                 delete: access.contains(AccessMask::DELETE),
             },
             shares: Kinds {
@@ -294,6 +293,12 @@ impl Wish {
                 delete: self.shares.contains(ShareAccess::DELETE),
             },
         }
+    }
+
+    /// The same while the open is entered beside others: an overwrite writes once, whatever the open may do later.
+    pub(super) fn sharing_to_enter(&self, sharing: Sharing) -> Sharing {
+        let uses = Kinds { write: sharing.uses.write || self.overwrites(), ..sharing.uses };
+        Sharing { uses, ..sharing }
     }
 
     /// Whether it is more than a look for who holds an oplock.

@@ -131,6 +131,7 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         write: time(basic.last_write_time)?,
         change: time(basic.change_time)?,
         attributes: (attributes.0 != 0).then_some(attributes),
+        keeps_write: keeps_write(open, basic.last_write_time),
     };
     let entry = Arc::clone(&open.entry);
     let (inline, node) = (entry.inline_io(), Arc::clone(&open.node));
@@ -166,8 +167,19 @@ async fn set_attributes(
     call.changing(open, open.entry.inline_to_set_attributes(names), work).await?.or_status()
 }
 
+// MS-FSA §2.1.5.15.2: a handle that has set the time of last write, or frozen it, does not move it by its own changes.
+// Programs on a POSIX mount expect a write to move it.
+fn keeps_write(open: &Open, wire: FileTime) -> Option<bool> {
+    match wire {
+        _ if open.path().naming() == Naming::Posix => None,
+        FileTime::ZERO => None,
+        FileTime::THAW => Some(false),
+        _ => Some(true),
+    }
+}
+
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
-// off and on. The kernel updates times by itself, so the switches are taken and have no effect.
+// off and on. The kernel updates times by itself: the switches of the other times are taken and have no effect.
 fn time(wire: FileTime) -> Result<Option<u64>, NtStatus> {
     match wire {
         FileTime::ZERO | FileTime::FREEZE | FileTime::THAW => Ok(None),
@@ -187,7 +199,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
         return Err(NtStatus::INVALID_PARAMETER);
     }
     access::admit(open, Write::Resize)?;
-    if open.entry.device().is_some() {
+    if !open.entry.is_resizable() {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let (Resize::End(size) | Resize::Allocation(size)) = resize;
@@ -281,7 +293,7 @@ fn may_go(
         path,
         key: entry.key(),
         is_read_only: entry.metadata().or_status()?.attributes.contains(DosAttributes::READONLY),
-        is_device: entry.device().is_some(),
+        is_device: entry.is_device(),
         is_stream: entry.is_stream(),
     };
     doomed.check(core, share, leave)?;

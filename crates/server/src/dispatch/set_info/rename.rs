@@ -145,6 +145,7 @@ impl Renaming {
                 // Where it cannot be kept the file was created when it was.
                 let _ = open.entry.inherit_creation(creation);
             }
+            open.entry.note_renamed(leave);
             is_mapped = target.note_renamed(open, to);
             if open.entry.is_directory() {
                 core.nodes.move_below(share, from, to);

@@ -73,7 +73,7 @@ async fn to_named(
                 call.wait_for_work(making.settled(Some(key))).await?;
                 continue;
             }
-            claimed = evict(call, open, &call.link.core.nodes.node(key)).await?;
+            claimed = evict(call, open, &call.link.core.nodes.node(key), None).await?;
             if claimed.is_none() {
                 continue;
             }

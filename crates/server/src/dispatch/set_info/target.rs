@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use smb::NtStatus;
@@ -16,12 +17,14 @@ use super::Call;
 use super::given::NameToGive;
 use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
+use crate::push::Region;
 use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
+use crate::state::locks::OpenSerial;
 use crate::state::making::{MadeBefore, Making, Sighting};
-use crate::state::node::{Node, OpenRecord};
+use crate::state::node::{Node, NodeState, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
 use crate::state::taking::Claimed;
 use crate::status::OrStatus as _;
@@ -188,12 +191,18 @@ impl Target {
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
             let is_posix = self.wanted.naming() == Naming::Posix;
             if found.key == open.node.key() {
-                // The same file under another spelling: the client's spelling wins. A link changes nothing.
+                // Of a file with one link each path is its name.
+                let is_own_name = !found.has_several_names() || located.path == self.from;
                 let to = match adds {
                     // rename(2): two names of one file stay.
                     Adds::Renamed if is_posix && replace.is_some() => self.from.clone(),
-                    Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
-                    Adds::Link => located.path,
+                    // The client's spelling wins.
+                    Adds::Renamed if is_own_name => located.path.parent_with_leaf_of(&self.wanted),
+                    Adds::Renamed if replace.is_none() => {
+                        return Err(NtStatus::OBJECT_NAME_COLLISION);
+                    }
+                    // The other name stays as it is spelled. A link changes nothing.
+                    Adds::Renamed | Adds::Link => located.path,
                 };
                 return Ok(Cleared { to, creation: None, replace, claimed: None, before });
             }
@@ -212,7 +221,11 @@ impl Target {
             }
             // Also of what nobody has open: it stays so.
             let victim = call.link.core.nodes.node(found.key);
-            if let Some(claimed) = evict(call, open, &victim).await? {
+            if found.has_several_names() {
+                victim.lock().is_linked = true;
+            }
+            let name = Some((&*self.share, &located.path));
+            if let Some(claimed) = evict(call, open, &victim, name).await? {
                 let claimed = Some(claimed);
                 let to = located.path;
                 return Ok(Cleared { to, creation: None, replace, claimed, before });
@@ -237,23 +250,36 @@ pub(super) fn replacement(
 
 /// MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
 /// a handle or maps a region is asked to let go first. Nobody opens what has given way as long as it is claimed.
-/// `None`: its name was just being taken, and what has it now has to be looked up.
+/// Opens by another name than `name` keep theirs. `None`: its name was just being taken, and what has it now has to be
+/// looked up.
 pub(super) async fn evict(
     call: &Call,
     open: &Open,
     victim: &Arc<Node>,
+    name: Option<(&Share, &SharePath)>,
 ) -> Result<Option<Claimed>, NtStatus> {
     call.yield_caching(victim, open.owner, Intent::Unlink).await?;
     yield_streams(call, victim, open.owner).await?;
-    call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
+    let elsewhere = name.map(|name| opens_by_other_names(victim, name)).unwrap_or_default();
+    let is_in_the_way = |region: &Region| !elsewhere.contains(&region.open_serial);
+    call.recall(victim, RecallReason::RENAME_OVER, is_in_the_way).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.
     let is_posix = open.path().naming() == Naming::Posix;
-    let gives_way = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+    let gives_way = |state: &NodeState, open: &OpenRecord| {
+        let is_elsewhere = |(share, path)| state.is_by_another_name(open, share, path);
+        (is_posix && open.path.naming() == Naming::Posix) || name.is_some_and(is_elsewhere)
+    };
     let claimed = Node::claim_victim(victim, gives_way)?;
     if claimed.is_none() {
         call.wait(victim.removed()).await?;
     }
     Ok(claimed)
+}
+
+fn opens_by_other_names(victim: &Node, (share, path): (&Share, &SharePath)) -> HashSet<OpenSerial> {
+    let state = victim.lock();
+    let is_elsewhere = |open: &&OpenRecord| state.is_by_another_name(open, share, path);
+    state.opens.iter().filter(is_elsewhere).map(|open| open.serial).collect()
 }
 
 /// How often a name is looked up that others take meanwhile.

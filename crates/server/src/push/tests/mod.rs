@@ -15,8 +15,10 @@ macro_rules! assert_waits {
 
 mod device;
 mod durable;
+mod engine;
 mod races;
 pub(crate) mod rig;
+mod volume;
 
 use crate::access::MayAdd;
 use std::fs::FileTimes;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use basics::{Clock, Environment, TimeSource};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use remote::host::{HostError, Later, PushConnection, Registrar};
 use rustix::fs::{CWD, FileType, Mode};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
@@ -28,14 +29,13 @@ use smb::{
     MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
 };
 use tokio::sync::watch;
-use tree::{CommonNames, Share, ShareConfig};
+use tree::{Body, CommonNames, Share, ShareConfig};
 
 use crate::access;
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
@@ -101,10 +101,16 @@ impl Rig {
 
     /// A share in memory, with a node `device` that stands for a medium.
     pub(crate) fn with_device(medium: Arc<dyn Medium>) -> Self {
-        let grace = Duration::from_secs(3600);
-        let rig = Self::of_share("/dev/shm", grace, Clock::host(), |share| {
-            share.stand_in(0, medium);
-        });
+        Self::with_node(|share| share.stand_in(0, medium))
+    }
+
+    /// The same with any body.
+    pub(crate) fn with_body(body: Arc<dyn Body>) -> Self {
+        Self::with_node(|share| share.show(0, body))
+    }
+
+    fn with_node(show: impl FnOnce(&mut Share)) -> Self {
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -171,8 +177,9 @@ impl Rig {
             _ => None,
         });
         let mut hello = Vec::new();
-        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
-        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
+        let grant = grant.expect("push is granted");
+        PushConnect { proof: grant.token.proof(grant.places()[0]) }.emit(&mut hello);
+        let accepted = self.core.push.admit(&hello, PushConnection(u64::from(key))).unwrap();
         let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
         Ok(Opened { id: response.file_id, connection })
     }
@@ -193,7 +200,7 @@ impl Rig {
         self.ask(Command::CLOSE, |out| request.emit(out)).await.unwrap();
     }
 
-    async fn create(
+    pub(crate) async fn create(
         &self,
         name: &str,
         key: u8,
@@ -408,11 +415,11 @@ impl Registrar for TestEngine {
 
     fn register(
         &self,
-        _: EngineConnection,
+        _: PushConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Result<MemoryRegion, NotRegistered>> {
+    ) -> Later<Result<MemoryRegion, HostError>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
@@ -428,7 +435,7 @@ impl Registrar for TestEngine {
         Box::pin(async move { Ok(memory) })
     }
 
-    fn deregister(&self, _: EngineConnection, rkey: Rkey) -> Later<()> {
+    fn deregister(&self, _: PushConnection, rkey: Rkey) -> Later<()> {
         self.registered.lock().unwrap().remove(&rkey);
         let mut drain = self.drain.subscribe();
         Box::pin(async move {
@@ -436,7 +443,7 @@ impl Registrar for TestEngine {
         })
     }
 
-    fn disconnect(&self, _: EngineConnection) {}
+    fn disconnect(&self, _: PushConnection) {}
 }
 
 /// Drops lease breaks and interim answers.

@@ -48,4 +48,4 @@ mod transfers;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use inspect::first_look;
-pub(crate) use table::{Direct, DirectId, Request};
+pub(crate) use table::Direct;

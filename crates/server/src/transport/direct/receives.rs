@@ -27,7 +27,7 @@ impl Receives {
     pub(super) fn new(engine: &mut dyn Engine, qp: QpId) -> Result<Self, End> {
         let len = u64::from(SLOTS) * u64::from(SLOT_LEN);
         let medium = pmem::anonymous(len)?;
-        let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::LOCAL_WRITE)?;
+        let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::RECEIVE)?;
         let mut receives = Self { qp, medium, region, used: 0, withheld: Vec::new() };
         receives.post_up_to(engine, SLOTS_UNAUTHENTICATED)?;
         Ok(receives)

@@ -34,7 +34,7 @@ impl Staging {
     fn new(engine: &mut dyn Engine, qp: QpId, holder: Holder) -> Result<Self, End> {
         let len = u64::from(STAGING_SLOTS) * u64::from(STAGING_SLOT_LEN);
         let medium = pmem::anonymous(len)?;
-        let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::LOCAL_WRITE)?;
+        let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::READ_SINK)?;
         Ok(Self { qp, medium, region, free: (0..STAGING_SLOTS).rev().collect(), holder })
     }
 

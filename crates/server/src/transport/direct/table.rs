@@ -1,16 +1,14 @@
 //! All SMB Direct connections of one engine thread, and which of them have work to do.
 
 use std::mem;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use basics::{Key, Table};
-use rdma::{
-    ConnectionId, DisconnectReason, Engine, QpConfig, QpId, Waker, WcOpcode, WorkCompletion,
-};
+use rdma::{DisconnectReason, Engine, QpConfig, QpId, Waker, WcOpcode, WorkCompletion};
+use remote::host::{Handler, Request};
 use smbdirect::{Acceptor, Config};
 use tracing::{debug, info, warn};
 
@@ -29,19 +27,6 @@ use crate::transport::served::Served;
 
 /// One connection of the table.
 pub(crate) type DirectId = Key;
-
-/// A peer asks for a connection.
-#[derive(Debug)]
-pub(crate) struct Request {
-    /// The request to answer.
-    pub(crate) id: ConnectionId,
-    /// The peer's address.
-    pub(crate) peer: SocketAddr,
-    /// The address it dialled.
-    pub(crate) local: SocketAddr,
-    /// The private data of the request.
-    pub(crate) private_data: Vec<u8>,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -81,8 +66,139 @@ impl Direct {
         }
     }
 
-    /// Answers a connection request; `None`: with a rejection.
-    pub(crate) fn accept(
+    fn smb_side(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        request: &Request,
+        admission: Admission,
+    ) -> (Box<Smb>, Arc<tokio::sync::Semaphore>) {
+        let room = Buffers::room();
+        let buffers = Buffers::new(Arc::clone(mailbox), Arc::clone(&room));
+        let link = Link::new(
+            Arc::clone(&self.shared.core),
+            request.peer,
+            request.local,
+            Box::new(Answers(Arc::clone(mailbox))),
+            Some(Arc::new(buffers)),
+        );
+        let connection = Connection::new(Arc::new(link));
+        (Box::new(Smb(Served::new(connection, admission))), room)
+    }
+
+    /// Records the peers that have an item in the mailbox; `true` if any has.
+    fn answer_calls(&mut self) -> bool {
+        let mut called = false;
+        while let Ok(id) = self.calls.try_recv() {
+            self.mark_dirty(id);
+            called = true;
+        }
+        if self.doorbell.take_overflow() {
+            let all: Vec<DirectId> = self.peers.keys().collect();
+            all.into_iter().for_each(|id| self.mark_dirty(id));
+            called = true;
+        }
+        called
+    }
+
+    /// Checks deadlines, once a second; `true` if that was due.
+    fn check_deadlines(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
+        if self.next_tick.is_none_or(|tick| now < tick) {
+            return false;
+        }
+        self.next_tick = Some(now + TICK);
+        for id in self.peers.keys().collect::<Vec<_>>() {
+            self.with(engine, id, now, |peer, turn| {
+                peer.check_deadlines(turn.now, &turn.shared.core.limits)
+            });
+        }
+        true
+    }
+
+    /// Posts the waiting work of all peers; `true` if any had some.
+    fn flush(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
+        let mut dirty = mem::take(&mut self.dirty);
+        let worked = !dirty.is_empty();
+        for id in dirty.drain(..) {
+            if let Some(peer) = self.peer_mut(id) {
+                peer.is_dirty = false;
+            }
+            self.run(engine, id, now, |peer, turn| peer.pump(turn));
+            if self.peer_mut(id).is_some_and(|peer| peer.has_backlog()) {
+                self.mark_dirty(id);
+            }
+        }
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+        self.ask_the_idle();
+        while let Some(id) = self.shared.budget.take_woken() {
+            self.mark_dirty(id);
+        }
+        worked
+    }
+
+    /// Asks connections that hold staging memory and use none, while others wait for some, to return it:
+    /// those of the same user first, because a waiting user may not get everything that others return.
+    fn ask_the_idle(&mut self) {
+        let wanted = self.shared.budget.take_wanted();
+        if wanted.is_empty() {
+            return;
+        }
+        let idle = self.peers.values().filter(|peer| peer.transfers.is_idle());
+        let mut idle: Vec<_> = idle.map(|peer| (!wanted.contains(&peer.holder), peer.id)).collect();
+        idle.sort_by_key(|(is_of_others, _)| *is_of_others);
+        idle.into_iter().for_each(|(_, id)| self.mark_dirty(id));
+    }
+
+    /// Runs an operation of a peer that may leave it with something to post.
+    fn with(
+        &mut self,
+        engine: &mut dyn Engine,
+        id: DirectId,
+        now: Instant,
+        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        self.mark_dirty(id);
+        self.run(engine, id, now, work);
+    }
+
+    fn run(
+        &mut self,
+        engine: &mut dyn Engine,
+        id: DirectId,
+        now: Instant,
+        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        let peer = self.peers.get_mut(id).filter(|peer| !peer.is_ending);
+        let Some(peer) = peer else { return };
+        let mut turn = Turn { engine, shared: &mut self.shared, now };
+        let worked = catch_unwind(AssertUnwindSafe(|| work(peer, &mut turn)));
+        let worked = worked.unwrap_or_else(|_| {
+            self.shared.core.note_panic("an SMB Direct connection");
+            Err(End::LocalPanic)
+        });
+        if let Err(end) = worked {
+            info!(peer = %peer.address, reason = %end, "SMB Direct connection dropped");
+            peer.is_ending = true;
+            engine.disconnect(peer.qp);
+        }
+    }
+
+    fn mark_dirty(&mut self, id: DirectId) {
+        if let Some(peer) = self.peer_mut(id)
+            && !mem::replace(&mut peer.is_dirty, true)
+        {
+            self.dirty.push(id);
+        }
+    }
+
+    fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
+        self.peers.get_mut(id).map(Box::as_mut)
+    }
+}
+
+impl Handler for Direct {
+    fn accept(
         &mut self,
         engine: &mut dyn Engine,
         request: &Request,
@@ -137,32 +253,11 @@ impl Direct {
         }
     }
 
-    fn smb_side(
-        &self,
-        mailbox: &Arc<Mailbox>,
-        request: &Request,
-        admission: Admission,
-    ) -> (Box<Smb>, Arc<tokio::sync::Semaphore>) {
-        let room = Buffers::room();
-        let buffers = Buffers::new(Arc::clone(mailbox), Arc::clone(&room));
-        let link = Link::new(
-            Arc::clone(&self.shared.core),
-            request.peer,
-            request.local,
-            Box::new(Answers(Arc::clone(mailbox))),
-            Some(Arc::new(buffers)),
-        );
-        let connection = Connection::new(Arc::new(link));
-        (Box::new(Smb(Served::new(connection, admission))), room)
-    }
-
-    /// The queue pair is established: the peer may be sent to.
-    pub(crate) fn established(&mut self, engine: &mut dyn Engine, id: DirectId, now: Instant) {
+    fn established(&mut self, engine: &mut dyn Engine, id: DirectId, now: Instant) {
         self.with(engine, id, now, |peer, turn| peer.established(turn));
     }
 
-    /// A work request of a connection has ended.
-    pub(crate) fn completed(
+    fn completed(
         &mut self,
         engine: &mut dyn Engine,
         id: DirectId,
@@ -194,8 +289,7 @@ impl Direct {
         }
     }
 
-    /// A queue pair is gone.
-    pub(crate) fn disconnected(&mut self, id: DirectId, reason: DisconnectReason) {
+    fn disconnected(&mut self, id: DirectId, reason: DisconnectReason) {
         let Some(peer) = self.peers.remove(id) else { return };
         debug!(peer = %peer.address, ?reason, "SMB Direct connection ended");
         peer.end(&mut self.shared.budget);
@@ -204,140 +298,32 @@ impl Direct {
         }
     }
 
-    /// Records the peers that have an item in the mailbox; `true` if any has.
-    pub(crate) fn answer_calls(&mut self) -> bool {
-        let mut called = false;
-        while let Ok(id) = self.calls.try_recv() {
-            self.mark_dirty(id);
-            called = true;
-        }
-        if self.doorbell.take_overflow() {
-            let all: Vec<DirectId> = self.peers.keys().collect();
-            all.into_iter().for_each(|id| self.mark_dirty(id));
-            called = true;
-        }
-        called
-    }
-
-    /// Checks deadlines, once a second; `true` if that was due.
-    pub(crate) fn check_deadlines(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
-        if self.next_tick.is_none_or(|tick| now < tick) {
-            return false;
-        }
-        self.next_tick = Some(now + TICK);
-        for id in self.peers.keys().collect::<Vec<_>>() {
-            self.with(engine, id, now, |peer, turn| {
-                peer.check_deadlines(turn.now, &turn.shared.core.limits)
-            });
-        }
-        true
-    }
-
-    /// How long the engine may wait.
-    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
-        self.next_tick.map(|tick| tick.saturating_duration_since(now))
-    }
-
-    /// Posts the waiting work of all peers; `true` if any had some.
-    pub(crate) fn flush(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
-        let mut dirty = mem::take(&mut self.dirty);
-        let worked = !dirty.is_empty();
-        for id in dirty.drain(..) {
-            if let Some(peer) = self.peer_mut(id) {
-                peer.is_dirty = false;
-            }
-            self.run(engine, id, now, |peer, turn| peer.pump(turn));
-            if self.peer_mut(id).is_some_and(|peer| peer.has_backlog()) {
-                self.mark_dirty(id);
-            }
-        }
-        if self.dirty.is_empty() {
-            self.dirty = dirty;
-        }
-        self.ask_the_idle();
-        while let Some(id) = self.shared.budget.take_woken() {
-            self.mark_dirty(id);
-        }
+    fn turn(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
+        let mut worked = self.answer_calls();
+        worked |= self.check_deadlines(engine, now);
+        worked |= self.flush(engine, now);
         worked
     }
 
-    /// Asks connections that hold staging memory and use none, while others wait for some, to return it:
-    /// those of the same user first, because a waiting user may not get everything that others return.
-    fn ask_the_idle(&mut self) {
-        let wanted = self.shared.budget.take_wanted();
-        if wanted.is_empty() {
-            return;
-        }
-        let idle = self.peers.values().filter(|peer| peer.transfers.is_idle());
-        let mut idle: Vec<_> = idle.map(|peer| (!wanted.contains(&peer.holder), peer.id)).collect();
-        idle.sort_by_key(|(is_of_others, _)| *is_of_others);
-        idle.into_iter().for_each(|(_, id)| self.mark_dirty(id));
+    fn patience(&self, now: Instant) -> Option<Duration> {
+        self.next_tick.map(|tick| tick.saturating_duration_since(now))
     }
 
-    /// The server of the connections.
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.shared.core
-    }
-
-    /// Ends all connections; each is gone when its event arrives.
-    pub(crate) fn disconnect_all(&mut self, engine: &mut dyn Engine) {
+    fn disconnect_all(&mut self, engine: &mut dyn Engine) {
         for peer in self.peers.values_mut() {
             peer.is_ending = true;
             engine.disconnect(peer.qp);
         }
     }
 
-    /// Ends the connections without the engine, which is gone with every queue pair.
-    pub(crate) fn abandon(mut self) {
+    fn note_panic(&self) {
+        self.shared.core.note_panic("an engine thread, which takes no more connections");
+    }
+
+    fn abandon(mut self) {
         for peer in self.peers.drain() {
             peer.end(&mut self.shared.budget);
         }
-    }
-
-    /// Runs an operation of a peer that may leave it with something to post.
-    fn with(
-        &mut self,
-        engine: &mut dyn Engine,
-        id: DirectId,
-        now: Instant,
-        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
-    ) {
-        self.mark_dirty(id);
-        self.run(engine, id, now, work);
-    }
-
-    fn run(
-        &mut self,
-        engine: &mut dyn Engine,
-        id: DirectId,
-        now: Instant,
-        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
-    ) {
-        let peer = self.peers.get_mut(id).filter(|peer| !peer.is_ending);
-        let Some(peer) = peer else { return };
-        let mut turn = Turn { engine, shared: &mut self.shared, now };
-        let worked = catch_unwind(AssertUnwindSafe(|| work(peer, &mut turn)));
-        let worked = worked.unwrap_or_else(|_| {
-            self.shared.core.note_panic("an SMB Direct connection");
-            Err(End::LocalPanic)
-        });
-        if let Err(end) = worked {
-            info!(peer = %peer.address, reason = %end, "SMB Direct connection dropped");
-            peer.is_ending = true;
-            engine.disconnect(peer.qp);
-        }
-    }
-
-    fn mark_dirty(&mut self, id: DirectId) {
-        if let Some(peer) = self.peer_mut(id)
-            && !mem::replace(&mut peer.is_dirty, true)
-        {
-            self.dirty.push(id);
-        }
-    }
-
-    fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
-        self.peers.get_mut(id).map(Box::as_mut)
     }
 }
 

@@ -16,6 +16,7 @@
 //! Spec: MS-NLMP §3.3.2, §3.4.4.2, §3.4.5.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use zeroize::Zeroizing;
 
@@ -34,14 +35,60 @@ pub(super) fn response_key(nt_hash: &[u8; 16], user: &str, domain: &str) -> Zero
     Zeroizing::new(hmac_md5(nt_hash, &[&names]))
 }
 
-/// Windows upper-cases code point by code point, so what would grow stays as it is.
+/// The upper case of a code point in Windows' table, which is that of Unicode 5.1: code points of the first plane
+/// alone, each to one code point from which the lower case leads back. A name with another mapping makes another
+/// proof, and the logon fails (MS-UCODEREF §3.1.5.3).
 fn upper(c: char) -> char {
+    let code = u32::from(c);
+    let offset = match code {
+        // To the title case, as the upper case is two code points.
+        0x1f80..=0x1f87 | 0x1f90..=0x1f97 | 0x1fa0..=0x1fa7 => Some(8),
+        0x1fb3 | 0x1fc3 | 0x1ff3 => Some(9),
+        _ => None,
+    };
+    if let Some(offset) = offset {
+        return char::from_u32(code + offset).unwrap_or(c);
+    }
     let mut mapped = c.to_uppercase();
     match (mapped.next(), mapped.next()) {
-        (Some(single), None) => single,
+        (Some(single), None) if is_windows_pair(c, single) => single,
         _ => c,
     }
 }
+
+fn is_windows_pair(lower: char, upper: char) -> bool {
+    let (code, mut back) = (u32::from(lower), upper.to_lowercase());
+    let leads_back = (back.next(), back.next()) == (Some(lower), None);
+    leads_back && code <= 0xffff && !NEWER.iter().any(|range| range.contains(&code))
+}
+
+/// Code points that got their upper case after Unicode 5.1.
+const NEWER: [RangeInclusive<u32>; 24] = [
+    0x19b..=0x19b,
+    0x23f..=0x240,
+    0x252..=0x252,
+    0x25c..=0x25c,
+    0x261..=0x261,
+    0x264..=0x266,
+    0x26a..=0x26a,
+    0x26c..=0x26c,
+    0x282..=0x282,
+    0x287..=0x287,
+    0x29d..=0x29e,
+    0x3f3..=0x3f3,
+    0x524..=0x52f,
+    0x10d0..=0x10ff,
+    0x13f8..=0x13fd,
+    0x1c80..=0x1c8f,
+    0x1d8e..=0x1d8e,
+    0x2c5f..=0x2c5f,
+    0x2cec..=0x2cf3,
+    0x2d26..=0x2d2d,
+    0xa661..=0xa661,
+    0xa698..=0xa69f,
+    0xa78d..=0xa7ff,
+    0xab30..=0xabbf,
+];
 
 /// NTProofStr.
 pub(super) fn proof(response_key: &[u8; 16], challenge: &[u8; 8], blob: &[u8]) -> [u8; 16] {
@@ -144,6 +191,21 @@ const SERVER_SEAL: &[u8] = b"session key to server-to-client sealing key magic c
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_upper_cased_by_the_table_of_windows() {
+        for (name, expected) in [
+            ("alice-ÿéжωա", "ALICE-ŸÉЖΩԱ"),
+            // Windows leaves these: they do not come back, or got an upper case later, or are in another plane.
+            ("µıſςϐǅß", "µıſςϐǅß"),
+            ("აꭰᲊɡԥꞑ", "აꭰᲊɡԥꞑ"),
+            ("𐐨", "𐐨"),
+            ("ᾀᾳ", "ᾈᾼ"),
+            ("ɐɑɫɽⲁⴀꙁꞌ", "ⱯⱭⱢⱤⲀႠꙀꞋ"),
+        ] {
+            assert_eq!(name.chars().map(upper).collect::<String>(), expected);
+        }
+    }
     use crate::auth::NtHash;
     use crate::crypto::hex;
 

@@ -1,0 +1,114 @@
+//! `landfast volume create`, `resize` and `remove`.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use pmem::DurabilityClass;
+use rustix::fs::FallocateFlags;
+use volume::{Access, Format, LayoutVersion};
+
+use super::args::{Create, Layout, Mode, Remove, Resize};
+use super::{VolumeFailure, look, opened};
+use crate::failure::Failure;
+use crate::output;
+
+/// Makes a volume.
+pub(crate) fn run(options: &Create) -> Result<(), Failure> {
+    let path = &options.path;
+    let failed = Failure::volume("cannot make the volume", path);
+    let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
+    let file = match (is_device, options.size) {
+        (true, None) => opened::file(path, Access::ReadWrite).map_err(&failed)?,
+        (false, Some(size)) => new_file(path, size).map_err(&failed)?,
+        _ => return Err(failed(VolumeFailure::Size)),
+    };
+    let made = make(options, &file, is_device);
+    if made.is_err() && !is_device {
+        // It was not there before.
+        let _ = fs::remove_file(path);
+    }
+    let mode = made.map_err(&failed)?;
+    if mode == Mode::File {
+        opened::mark(&file);
+    }
+    drop(file);
+    output::say(&look::describe(path).map_err(failed)?)
+}
+
+fn new_file(path: &Path, size: u64) -> Result<File, VolumeFailure> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    if let Err(error) = file.set_len(size) {
+        let _ = fs::remove_file(path);
+        return Err(error.into());
+    }
+    Ok(file)
+}
+
+fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFailure> {
+    let class = pmem::classify(file)?;
+    let default = if class == DurabilityClass::Storage { Mode::File } else { Mode::Block };
+    let mode = options.mode.unwrap_or(default);
+    if mode == Mode::File {
+        return Ok(mode);
+    }
+    if class == DurabilityClass::Volatile && !options.emulate_persistence {
+        return Err(VolumeFailure::Volatile);
+    }
+    opened::lock(file)?;
+    if !is_device {
+        // A store to a page without a block would need one when the disk may be full.
+        let len = options.size.unwrap_or_default();
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)
+            .map_err(std::io::Error::from)?;
+    }
+    let medium = opened::medium(file, options.emulate_persistence)?;
+    if opened::mode(&medium) == Mode::Block && !options.overwrite {
+        return Err(VolumeFailure::Exists);
+    }
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid).map_err(|error| std::io::Error::other(error.to_string()))?;
+    // RFC 9562 §5.4: a random identity says that it is one.
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    let version = match options.layout {
+        Layout::V1_1 => LayoutVersion::V1_1,
+        Layout::V2_0 => LayoutVersion::V2_0,
+    };
+    if medium.len() < LEN_MIN {
+        let (len, least) = (medium.len(), LEN_MIN);
+        return Err(volume::VolumeError::ConfigTooSmall { len, least }.into());
+    }
+    volume::create(&medium, Format { version, ..Format::linux(options.sector, uuid) })?;
+    Ok(mode)
+}
+
+/// Grows a volume.
+pub(crate) fn resize(options: &Resize) -> Result<(), Failure> {
+    let failed = Failure::volume("cannot grow the volume", &options.path);
+    let opened = opened::device(&options.path, Access::ReadWrite, options.emulate_persistence);
+    let (device, _) = opened.map_err(&failed)?;
+    let size = device.resize(options.size).map_err(|error| failed(error.into()))?;
+    output::say(&format!("{size} bytes\n"))
+}
+
+/// Removes a volume's file.
+pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
+    let failed = Failure::volume("cannot remove the volume", &options.path);
+    let unlink = || -> Result<(), VolumeFailure> {
+        let file = opened::file(&options.path, Access::ReadWrite)?;
+        let is_regular = file.metadata()?.is_file();
+        let is_volume =
+            opened::is_marked(&file) || opened::mode(&opened::medium(&file, false)?) == Mode::Block;
+        if !is_regular || !is_volume {
+            return Err(VolumeFailure::Unmarked);
+        }
+        opened::lock(&file)?;
+        Ok(fs::remove_file(&options.path)?)
+    };
+    unlink().map_err(failed)
+}
+
+/// The smallest volume that Linux opens: an arena of 16 MiB behind the free page.
+const LEN_MIN: u64 = (16 << 20) + 4096;

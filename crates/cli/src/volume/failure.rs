@@ -1,0 +1,70 @@
+//! Why a command on volumes fails, and what to do then.
+
+use std::io;
+
+use block::BlockError;
+use nbd::{ExportError, ListenError, TlsError};
+use volume::VolumeError;
+
+/// Why a volume cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeFailure {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    #[error(transparent)]
+    File(#[from] block::OpenFailure),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Map(#[from] pmem::MapError),
+    /// It lies in memory that does not keep it, and nobody has said that this is wanted.
+    #[error("it lies in memory that a power failure erases")]
+    Volatile,
+    /// A volume is there already.
+    #[error("a volume is there already")]
+    Exists,
+    /// Nothing says that the file is a volume.
+    #[error("nothing says that this is a volume")]
+    Unmarked,
+    /// The size is missing, or given for a device.
+    #[error("a file needs a --size, and a device has its own")]
+    Size,
+    /// The volume is damaged.
+    #[error("the volume is damaged")]
+    Damaged,
+}
+
+impl VolumeFailure {
+    /// What the person at the terminal can do.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Volatile => Some("--emulate-persistence says that losing it is acceptable"),
+            Self::Exists => Some("--overwrite loses it for good"),
+            Self::Unmarked => Some("rm removes a file, whatever it is"),
+            Self::Damaged => Some("landfast volume repair makes it whole, and says what is lost"),
+            Self::Volume(VolumeError::ConfigInUse) => {
+                Some("a server may have it open: end that first")
+            }
+            Self::Volume(VolumeError::PeerForeign) => Some(
+                "landfast volume create makes one; a plain disk image is served as it is, and has nothing to check",
+            ),
+            Self::Volume(VolumeError::MediaDamaged(_)) => {
+                Some("landfast volume check says all that is wrong")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why volumes cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NbdFailure {
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}

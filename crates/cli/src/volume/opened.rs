@@ -1,0 +1,78 @@
+//! A volume's file, opened: of which mode it is, and its device.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{BlockDevice, FileDevice};
+use pmem::{DurabilityClass, Medium};
+use rustix::fs::{FlockOperation, XattrFlags};
+use rustix::io::Errno;
+use volume::{Access, Volume, VolumeError};
+
+use super::VolumeFailure;
+use super::args::Mode;
+
+/// Opens a volume's file.
+pub(super) fn file(path: &Path, access: Access) -> Result<File, VolumeFailure> {
+    Ok(OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?)
+}
+
+/// Which mode a file is of: the first 8 KiB have an info block in mode block, and so have the copies at the end.
+pub(super) fn mode(medium: &Arc<dyn Medium>) -> Mode {
+    let is_block = Volume::open(Arc::clone(medium), Access::ReadOnly).is_ok()
+        || [0, 4096].into_iter().any(|at| {
+            let mut first = [0; 16];
+            medium.read(at, &mut first).is_ok() && volume::has_signature(&first)
+        });
+    if is_block { Mode::Block } else { Mode::File }
+}
+
+/// All bytes of a file as a medium.
+pub(super) fn medium(file: &File, emulate: bool) -> Result<Arc<dyn Medium>, VolumeFailure> {
+    let options = pmem::OpenOptions { emulate_persistence: emulate };
+    Ok(pmem::map_file(file, pmem::length(file)?, options)?)
+}
+
+/// The volume of a file as a device, and its mode. Nobody else can open it meanwhile.
+pub(super) fn device(
+    path: &Path,
+    access: Access,
+    emulate: bool,
+) -> Result<(Arc<dyn BlockDevice>, Mode), VolumeFailure> {
+    let file = file(path, access)?;
+    let options = pmem::OpenOptions { emulate_persistence: emulate };
+    // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
+    let is_plain = pmem::classify(&file).is_err();
+    if is_plain || mode(&medium(&file, emulate)?) == Mode::File {
+        lock(&file)?;
+        return Ok((Arc::new(FileDevice::new(file)?), Mode::File));
+    }
+    if pmem::classify(&file)? == DurabilityClass::Volatile && !emulate {
+        return Err(VolumeFailure::Volatile);
+    }
+    Ok((Arc::new(Volume::open_file(file, options, access)?), Mode::Block))
+}
+
+/// Keeps others from opening a volume of mode file; mode block has a lock of its own.
+pub(super) fn lock(file: &File) -> Result<(), VolumeFailure> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(VolumeError::ConfigInUse.into()),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
+    }
+}
+
+/// Marks a volume of mode file, which has no bytes of its own that could say what it is. A file system without
+/// extended attributes has none to mark it by: the volume can be used all the same, and is not listed.
+pub(super) fn mark(file: &File) {
+    let _ = rustix::fs::fsetxattr(file, MARK, b"file", XattrFlags::empty());
+}
+
+/// Whether a file is marked as a volume of mode file.
+pub(super) fn is_marked(file: &File) -> bool {
+    let mut value = [0_u8; 8];
+    rustix::fs::fgetxattr(file, MARK, &mut value).is_ok_and(|len| value[..len] == *b"file")
+}
+
+const MARK: &str = "user.landfast.volume";

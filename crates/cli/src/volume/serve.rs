@@ -1,0 +1,126 @@
+//! `landfast volume serve`: offers volumes over NBD until a signal ends it.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use block::BlockDevice;
+use nbd::{Address, Export, Exports, Handle, Server, TlsFiles};
+use volume::Access;
+
+use super::args::Serve;
+use super::{NbdFailure, opened};
+use crate::failure::Failure;
+use crate::{interrupt, notify, output};
+
+/// Serves volumes.
+pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+    let addresses = addresses(options)?;
+    interrupt::run(async |stops| {
+        let handle = start(options, &addresses)?;
+        let shown: Vec<String> = handle.addresses().iter().map(ToString::to_string).collect();
+        let status = format!("serving {} volumes on {}", options.volumes.len(), shown.join(", "));
+        output::say(&format!("{status}\n"))?;
+        notify::say(&notify::ready(&status));
+        let stop = stops.received().await;
+        tracing::info!(?stop, "ending");
+        notify::say(notify::STOPPING);
+        drop(handle);
+        Ok(())
+    })
+}
+
+fn start(options: &Serve, addresses: &[Address]) -> Result<Handle, Failure> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let mut exports = Vec::new();
+    for named in &options.volumes {
+        let (name, path) = name_and_path(named)?;
+        let failed = Failure::volume("cannot serve the volume", &path);
+        let (device, mode) =
+            opened::device(&path, access, options.emulate_persistence).map_err(failed)?;
+        let description = format!("landfast volume, mode {mode:?}").to_lowercase();
+        exports.push(export(&name, &description, device)?);
+    }
+    let tls = match (&options.tls_certificate, &options.tls_key) {
+        (Some(certificate), Some(key)) => Some(TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authority: options.tls_clients.clone(),
+        }),
+        _ => None,
+    };
+    let exports = Exports::new(exports).map_err(NbdFailure::from)?;
+    let server = Server::new(exports, tls.as_ref()).map_err(NbdFailure::from)?;
+    Ok(server.listen(addresses).map_err(NbdFailure::from)?)
+}
+
+fn export(
+    name: &str,
+    description: &str,
+    device: Arc<dyn BlockDevice>,
+) -> Result<Export, NbdFailure> {
+    Ok(Export::new(name, description, device)?)
+}
+
+/// A volume's name and its path; without a name it is that of the file.
+fn name_and_path(named: &str) -> Result<(String, PathBuf), Failure> {
+    // A path may have the sign too: it is a name's only before the first slash.
+    let (name, path) = match named.split_once('=') {
+        Some((name, path)) if !name.contains('/') => (Some(name), Path::new(path)),
+        _ => (None, Path::new(named)),
+    };
+    let name = name.or_else(|| path.file_name().and_then(|name| name.to_str()));
+    let unnamed = || Failure::ConfigValue {
+        what: "volume",
+        value: named.to_owned(),
+        why: "has no name: write NAME=PATH",
+    };
+    Ok((name.ok_or_else(unnamed)?.to_owned(), path.to_owned()))
+}
+
+fn addresses(options: &Serve) -> Result<Vec<Address>, Failure> {
+    let mut addresses = Vec::new();
+    addresses.extend(options.unix.clone().map(Address::Unix));
+    if let Some(listen) = options.listen {
+        let is_proven = options.tls_clients.is_some();
+        if !is_proven && !options.anybody {
+            return Err(Failure::ConfigValue {
+                what: "--listen",
+                value: listen.to_string(),
+                why: why_not(listen.ip()),
+            });
+        }
+        addresses.push(Address::Tcp(listen));
+    }
+    if addresses.is_empty() {
+        return Err(Failure::ConfigMissing("name a --unix socket or an address to --listen on"));
+    }
+    Ok(addresses)
+}
+
+const fn why_not(address: IpAddr) -> &'static str {
+    match address.is_loopback() {
+        true => {
+            "NBD asks nobody who they are: every user of this machine could read and write the volumes. Give \
+             --tls-clients, or --anybody if that is wanted, or take a --unix socket"
+        }
+        false => {
+            "NBD asks nobody who they are: everybody who reaches the address could read and write the volumes. Give \
+             --tls-clients, or --anybody if that is wanted"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_without_a_name_is_called_as_its_file() {
+        let split = |named| name_and_path(named).unwrap();
+        assert_eq!(split("/srv/disk0"), ("disk0".to_owned(), PathBuf::from("/srv/disk0")));
+        assert_eq!(split("db=/srv/disk0"), ("db".to_owned(), PathBuf::from("/srv/disk0")));
+        assert_eq!(split("/srv/a=b"), ("a=b".to_owned(), PathBuf::from("/srv/a=b")));
+        name_and_path("/").unwrap_err();
+    }
+}

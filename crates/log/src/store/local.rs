@@ -1,0 +1,125 @@
+//! A member in a file, or in other memory, of this machine.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmem::{MapError, Medium, MediumError, OpenOptions};
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+use super::{Store, StoreError, Worth};
+
+/// A medium of this machine as a store.
+#[derive(Debug)]
+pub struct LocalStore {
+    medium: Arc<dyn Medium>,
+    /// Locked for as long as the store lives, so that no second program appends.
+    _owned: Option<File>,
+}
+
+impl LocalStore {
+    /// The whole of a medium. The caller sees to it that nobody else writes to the medium.
+    pub fn of_medium(medium: Arc<dyn Medium>) -> Self {
+        Self { medium, _owned: None }
+    }
+
+    /// The file at `path`, which gets `len` bytes, reserved, if it has less.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalStoreError::InUse`] while another program has the log open; otherwise what the operating system says.
+    pub fn open(path: &Path, len: u64, options: OpenOptions) -> Result<Self, LocalStoreError> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(LocalStoreError::Open)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+            if errno == rustix::io::Errno::WOULDBLOCK {
+                LocalStoreError::InUse
+            } else {
+                LocalStoreError::Open(errno.into())
+            }
+        })?;
+        let has = pmem::length(&file)?;
+        if has < len {
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&file, flags, 0, len)
+                .map_err(|errno| LocalStoreError::Reserve { len, cause: errno.into() })?;
+            file.sync_all().map_err(LocalStoreError::Open)?;
+            sync_directory_of(path)?;
+        }
+        let medium = pmem::map_file(&file, has.max(len), options)?;
+        Ok(Self { medium, _owned: Some(file) })
+    }
+}
+
+/// The name of a new file is durable with the file.
+fn sync_directory_of(path: &Path) -> Result<(), LocalStoreError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory =
+        File::open(parent.unwrap_or_else(|| Path::new("."))).map_err(LocalStoreError::Open)?;
+    directory.sync_all().map_err(LocalStoreError::Open)
+}
+
+impl Store for LocalStore {
+    fn len(&self) -> u64 {
+        self.medium.len()
+    }
+
+    fn worth(&self) -> Worth {
+        let is_emulated = self.medium.is_emulated();
+        Worth { class: self.medium.class(), is_emulated, is_remote: false }
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.medium.read(offset, out).map_err(failed)
+    }
+
+    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.medium.place(offset, bytes).map_err(failed)
+    }
+
+    /// The commit of a medium of this machine ends before it returns.
+    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.medium.persist(offset, len).map_err(failed)
+    }
+
+    fn end_commit(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.medium.persist_foreign(offset, len).map_err(failed)
+    }
+}
+
+fn failed(error: MediumError) -> StoreError {
+    StoreError::new(error)
+}
+
+/// Why a file of this machine is no store.
+#[derive(Debug, Error)]
+pub enum LocalStoreError {
+    /// The caller's: another program has it open.
+    #[error("another program has the log open")]
+    InUse,
+    /// The operating system did not open, lock or sync the file.
+    #[error("cannot open the file of the log: {0}")]
+    Open(io::Error),
+    /// The file system has no room.
+    #[error("cannot reserve {len} bytes for the log: {cause}")]
+    Reserve {
+        /// Bytes wanted.
+        len: u64,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// The file cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}

@@ -1,0 +1,383 @@
+//! A log whose tail is memory: append, commit, trim.
+//!
+//! ```text
+//!   append: encode under one lock --> staged
+//!   commit: one caller leads: takes all that is staged, places it at every member, commits everywhere, tells the rest
+//!           the others wait, and what they append meanwhile leaves with the next commit
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::create;
+use crate::error::LogError;
+use crate::format::Label;
+use crate::lsn::{Generation, Lsn};
+use crate::members::MemberSet;
+use crate::mirror::{Member, Mirror};
+use crate::open::{self, Opened};
+use crate::options::{CreateOptions, OpenOptions};
+use crate::replay::Replay;
+use crate::seal::Seal;
+use crate::staging::Staging;
+use crate::store::{Store, StoreError, Worth};
+
+/// An open log. Any thread may append and commit.
+#[derive(Debug)]
+pub struct TailLog {
+    staging: Mutex<Staging>,
+    mirror: Mutex<Mirror>,
+    gate: Mutex<Gate>,
+    /// Signalled when a commit ends and when room was made.
+    changed: Condvar,
+    /// Everything below is durable.
+    durable: AtomicU64,
+    /// Opens sealed records for replay.
+    pub(crate) unseal: Option<Seal>,
+}
+
+/// Who commits.
+#[derive(Debug, Default)]
+struct Gate {
+    is_led: bool,
+    is_broken: bool,
+    /// The buffer of the last batch, for the next one.
+    spare: Vec<u8>,
+}
+
+/// What a log is at this moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Bytes of the ring.
+    pub capacity: u64,
+    /// The oldest record that is kept.
+    pub start: Lsn,
+    /// Everything below is durable at every member in sync.
+    pub durable: Lsn,
+    /// The LSN of the next record, or of the filler before it.
+    pub tail: Lsn,
+    /// The ownership of this opening.
+    pub generation: Generation,
+    /// The members in sync.
+    pub in_sync: MemberSet,
+    /// What a commit is worth at each member in sync, by number.
+    pub worths: Vec<(usize, Worth)>,
+    /// Members that failed since the log was opened, each with its reason.
+    pub failed: Vec<(usize, StoreError)>,
+}
+
+impl TailLog {
+    /// Makes a log whose members are `stores`, numbered in this order, and opens it.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the empty log is durable. A crash before leaves members without a log, or with an empty one.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::ConfigExists`] where a member holds a log and [`CreateOptions::replace`] is not set;
+    /// other `Config` errors; [`LogError::Store`] if any member fails.
+    pub fn create(
+        mut stores: Vec<Box<dyn Store>>,
+        options: &CreateOptions,
+    ) -> Result<Self, LogError> {
+        create::create(&mut stores, options)?;
+        Self::open(stores, &OpenOptions { key: options.key.clone(), ..OpenOptions::default() })
+    }
+
+    /// Opens the log of these members, in any order. The records it has are read by [`TailLog::replay`].
+    ///
+    /// A member that was out of sync catches up first. The caller has taken the members from an earlier owner that may
+    /// still live: a local file is locked by [`crate::LocalStore`], a remote one by the server's revocation.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` every record that [`TailLog::replay`] finds is durable at every member in sync.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Missing`] if members that are not here may have acknowledged more: bring one of them, or name those
+    /// that are gone for good in [`OpenOptions::given_up`]. [`LogError::Damaged`] if a durable record is at no member.
+    pub fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result<Self, LogError> {
+        let Opened { mirror, seal, tail } = open::open(stores, options)?;
+        let label = mirror.label();
+        let unseal = options.key.as_ref().map(|key| Seal::derive(key, &label.id)).transpose()?;
+        Ok(Self {
+            staging: Mutex::new(Staging::new(label, seal, tail)),
+            durable: AtomicU64::new(tail.0),
+            mirror: Mutex::new(mirror),
+            gate: Mutex::default(),
+            changed: Condvar::new(),
+            unseal,
+        })
+    }
+
+    /// Appends a record; a commit of its LSN makes it durable.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Full`]: trim, or wait for the destager ([`TailLog::wait_for_room`]). [`LogError::TooLong`].
+    pub fn append(&self, record: &[u8]) -> Result<Lsn, LogError> {
+        self.append_with(record.len(), |bytes| bytes.copy_from_slice(record))
+    }
+
+    /// Appends a record of `len` bytes that `fill` builds in place, in zeroed memory. Other appends wait for `fill`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TailLog::append`].
+    pub fn append_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Lsn, LogError> {
+        let mut staging = lock(&self.staging);
+        while staging.is_crowded_for(len) {
+            let tail = staging.tail();
+            drop(staging);
+            self.commit_below(tail)?;
+            staging = lock(&self.staging);
+        }
+        staging.append(len, self.durable_lsn(), fill)
+    }
+
+    /// Makes the record at `lsn`, and all before it, durable. Commits of several threads share one round.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the record survives, at every member in sync, what the member's class survives. A crash before leaves
+    /// the record whole or not at all, and no later record without it.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Store`] if too few members are left, [`LogError::Broken`] after that: the record may be durable or
+    /// not, and opening the log tells.
+    pub fn commit(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.commit_below(lsn.plus(1))
+    }
+
+    /// [`TailLog::append`] and [`TailLog::commit`].
+    ///
+    /// # Durability
+    ///
+    /// As [`TailLog::commit`].
+    ///
+    /// # Errors
+    ///
+    /// As both.
+    pub fn append_commit(&self, record: &[u8]) -> Result<Lsn, LogError> {
+        let lsn = self.append(record)?;
+        self.commit(lsn)?;
+        Ok(lsn)
+    }
+
+    /// Everything below is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Longest record in bytes.
+    pub fn record_max(&self) -> usize {
+        lock(&self.staging).record_max()
+    }
+
+    /// Forgets the records before `upto`, which is the LSN of a durable record or [`TailLog::durable_lsn`].
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the records are gone for good, and their room is free. A crash before leaves all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::NoRecord`] if no durable record begins there, or it is gone already.
+    pub fn trim(&self, upto: Lsn) -> Result<(), LogError> {
+        let mut mirror = lock(&self.mirror);
+        let (start, durable) = (mirror.label().start, self.durable_lsn());
+        if upto == start {
+            return Ok(());
+        }
+        let is_kept = upto == durable
+            || (start..durable).contains(&upto) && mirror.header_at(upto)?.is_some();
+        if !is_kept {
+            return Err(LogError::NoRecord { lsn: upto });
+        }
+        #[cfg(test)]
+        if crate::planted::Planted::FreesBeforeLabel.is_here() {
+            mirror.forget_to_label(upto);
+            drop(mirror);
+            lock(&self.staging).keep_from(upto);
+            return Ok(());
+        }
+        let outcome = mirror.put_labels(|label| label.start = upto);
+        drop(mirror);
+        self.or_break(outcome)?;
+        lock(&self.staging).keep_from(upto);
+        let _gate = lock(&self.gate);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until a record of `len` bytes fits, because another thread trims.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::TooLong`] if it never fits; [`LogError::Broken`].
+    pub fn wait_for_room(&self, len: usize) -> Result<(), LogError> {
+        let mut gate = lock(&self.gate);
+        loop {
+            if gate.is_broken {
+                return Err(LogError::Broken);
+            }
+            // Trims take the gate after they have made room, so that no signal is lost here.
+            match lock(&self.staging).has_room_for(len) {
+                Ok(()) => return Ok(()),
+                Err(LogError::Full { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads the durable records from `from` on, which is the LSN of a record that is kept, up to what is durable now.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::NoRecord`] if `from` is no place from which records are kept.
+    pub fn replay(&self, from: Lsn) -> Result<Replay<'_>, LogError> {
+        let mut mirror = lock(&self.mirror);
+        let (start, durable) = (mirror.label().start, self.durable_lsn());
+        let is_kept = from == durable
+            || ((start..durable).contains(&from) && mirror.header_at(from)?.is_some());
+        if !is_kept {
+            return Err(LogError::NoRecord { lsn: from });
+        }
+        Ok(Replay::new(self, mirror.label(), from..durable))
+    }
+
+    /// The LSN from which records are kept.
+    pub fn start_lsn(&self) -> Lsn {
+        lock(&self.mirror).label().start
+    }
+
+    /// What the log is at this moment.
+    pub fn status(&self) -> Status {
+        let tail = lock(&self.staging).tail();
+        let mirror = lock(&self.mirror);
+        let label: &Label = mirror.label();
+        Status {
+            capacity: label.capacity,
+            start: label.start,
+            durable: self.durable_lsn(),
+            tail,
+            generation: label.generation,
+            in_sync: label.in_sync,
+            worths: mirror.worths(),
+            failed: mirror.failed().to_vec(),
+        }
+    }
+
+    /// Takes a member in while others append: it gets the records that are kept, and is in sync when this returns.
+    ///
+    /// Whatever the store held is overwritten. Returns the member's number.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::ConfigCapacity`] if the store is too small; [`LogError::ConfigMembers`] if the log has no number
+    /// left; [`LogError::Store`] if a member fails.
+    pub fn add_member(&self, store: Box<dyn Store>) -> Result<usize, LogError> {
+        let mut member = {
+            let mirror = lock(&self.mirror);
+            let max = store.len().saturating_sub(crate::format::RING_START);
+            if max < mirror.label().capacity {
+                return Err(LogError::ConfigCapacity { asked: mirror.label().capacity, max });
+            }
+            let given = usize::from(mirror.label().members) + 1;
+            let max = crate::members::MEMBERS_MAX;
+            let number = mirror.free_number().ok_or(LogError::ConfigMembers { given, max })?;
+            Member { number, sequence: 0, store }
+        };
+        open::erase_labels(&mut member)?;
+        let mut at = self.start_lsn();
+        loop {
+            let mut mirror = lock(&self.mirror);
+            at = at.max(mirror.label().start);
+            // No commit is under way: a leader holds the members while it writes.
+            let durable = self.durable_lsn();
+            let to = durable.min(at.plus(ROUND));
+            open::copy_range(&mut mirror, &mut member, at, to)?;
+            if to == durable {
+                let number = member.number;
+                let outcome = mirror.admit(member);
+                drop(mirror);
+                return outcome.map(|()| number);
+            }
+            at = to;
+        }
+    }
+
+    /// Takes a member out for good.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::ConfigLeastInSync`] if too few would be left.
+    pub fn remove_member(&self, number: usize) -> Result<(), LogError> {
+        lock(&self.mirror).dismiss(number)
+    }
+
+    pub(crate) fn members(&self) -> MutexGuard<'_, Mirror> {
+        lock(&self.mirror)
+    }
+
+    /// Makes everything below `end` durable, as the one that leads or behind the one that does.
+    fn commit_below(&self, end: Lsn) -> Result<(), LogError> {
+        if self.durable_lsn() >= end {
+            return Ok(());
+        }
+        let mut gate = lock(&self.gate);
+        loop {
+            if self.durable_lsn() >= end {
+                return Ok(());
+            }
+            if gate.is_broken {
+                return Err(LogError::Broken);
+            }
+            if !gate.is_led {
+                gate.is_led = true;
+                let spare = std::mem::take(&mut gate.spare);
+                drop(gate);
+                let led = self.lead(spare);
+                gate = lock(&self.gate);
+                gate.is_led = false;
+                self.changed.notify_all();
+                match led {
+                    Ok(spare) => gate.spare = spare,
+                    Err(error) => {
+                        gate.is_broken = true;
+                        return Err(error);
+                    }
+                }
+                if self.durable_lsn() < end {
+                    return Err(LogError::NoRecord { lsn: end });
+                }
+                continue;
+            }
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes all that is staged, and makes it durable.
+    fn lead(&self, spare: Vec<u8>) -> Result<Vec<u8>, LogError> {
+        let mut mirror = lock(&self.mirror);
+        let batch = lock(&self.staging).take(self.durable_lsn(), spare);
+        mirror.harden(&batch)?;
+        self.durable.store(batch.end().0, Ordering::Release);
+        Ok(batch.bytes)
+    }
+
+    fn or_break<T>(&self, outcome: Result<T, LogError>) -> Result<T, LogError> {
+        outcome.inspect_err(|_| lock(&self.gate).is_broken = true)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that a member that catches up is behind before commits wait for it.
+const ROUND: u64 = 1 << 20;

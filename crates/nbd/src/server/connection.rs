@@ -1,0 +1,106 @@
+//! One connection, from its greeting to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::input::Input;
+use super::patience::Patience;
+use super::requests::{Ending, HANDSHAKE_LIMIT};
+use super::shared::Offer;
+use super::wire::Wire;
+use super::workers;
+use crate::protocol::{Agreed, Event, Handshake, Output, Session, Step, TlsPolicy};
+
+/// Serves a connection until the client leaves, breaks the protocol, or the server ends.
+pub(super) fn serve(offer: &Offer, wire: &Arc<Wire>) -> Result<(), Ending> {
+    let (mut input, mut patience) = (Input::default(), Patience::new());
+    let Some(agreed) = shake_hands(offer, wire, &mut input, &mut patience)? else { return Ok(()) };
+    wire.limit_waiting(None)?;
+    tracing::debug!(export = agreed.export.name(), "transmission");
+    let session = Session::new(agreed);
+    if session.may_wait() {
+        return workers::transmit(&session, wire, &mut input);
+    }
+    transmit(&session, wire, &mut input, &mut patience)
+}
+
+/// Negotiates; `None` if the client leaves before it has chosen an export.
+fn shake_hands(
+    offer: &Offer,
+    wire: &Wire,
+    input: &mut Input,
+    patience: &mut Patience,
+) -> Result<Option<Agreed>, Ending> {
+    let began = Instant::now();
+    let mut output = Output::new();
+    let policy = if offer.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
+    let mut handshake = Handshake::new(Arc::clone(&offer.exports), policy, &mut output);
+    loop {
+        let (len, event) = handshake.handle(input.unread(), &mut output)?;
+        input.consume(len);
+        if !output.is_empty() && (!matches!(event, Event::Answered) || output.len() > BATCH) {
+            wire.send(output.as_bytes())?;
+            output.clear();
+        }
+        match event {
+            Event::Answered => {}
+            Event::Transmit(agreed) => return Ok(Some(agreed)),
+            Event::Aborted => return Ok(None),
+            Event::StartTls => {
+                let Some(config) = &offer.tls else { return Ok(None) };
+                wire.start_tls(config)?;
+                handshake = handshake.after_tls();
+            }
+            Event::NeedsMore => {
+                let left = HANDSHAKE_LIMIT.checked_sub(began.elapsed()).ok_or(Ending::PeerSlow)?;
+                wire.limit_waiting(Some(left.max(Duration::from_millis(1))))?;
+                match wire.receive(input, 0, patience) {
+                    Ok(0) => return Ok(None),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Err(Ending::PeerSlow);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+/// Carries requests out on this thread: all that have arrived, then one send.
+fn transmit(
+    session: &Session,
+    wire: &Wire,
+    input: &mut Input,
+    patience: &mut Patience,
+) -> Result<(), Ending> {
+    let mut output = Output::new();
+    loop {
+        let step = session.next(input.unread())?;
+        match step {
+            Step::Request(request, data) => {
+                let end = data.end;
+                session.carry_out(&request, &input.unread()[data], &mut output);
+                input.consume(end);
+                if output.len() >= BATCH {
+                    wire.send(output.as_bytes())?;
+                    output.clear();
+                }
+            }
+            Step::NeedsMore(_) | Step::Disconnected => {
+                if !output.is_empty() {
+                    wire.send(output.as_bytes())?;
+                    output.clear();
+                }
+                let Step::NeedsMore(wanted) = step else { return Ok(()) };
+                if wire.receive(input, wanted, patience)? == 0 {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of replies that are sent before more requests are carried out.
+const BATCH: usize = 256 << 10;

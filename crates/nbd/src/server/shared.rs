@@ -1,0 +1,70 @@
+//! What the threads of a server share: what it offers, and who is connected.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::wire::Wire;
+use crate::Exports;
+
+/// What a server offers, and how.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) exports: Arc<Exports>,
+    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// What all threads of a server share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) offer: Offer,
+    /// Readable once the server ends.
+    pub(super) stop: OwnedFd,
+    state: Mutex<State>,
+    pub(super) ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) connections: HashMap<u64, Arc<Wire>>,
+    next: u64,
+    /// Threads that listen or serve a connection.
+    pub(super) threads: usize,
+    pub(super) is_stopping: bool,
+}
+
+impl Shared {
+    pub(super) fn new(offer: Offer, stop: OwnedFd) -> Self {
+        Self { offer, stop, state: Mutex::default(), ended: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a connection and its thread; `None` if there are too many, or the server ends.
+    pub(super) fn enter(&self, wire: &Arc<Wire>) -> Option<u64> {
+        let mut state = self.lock();
+        if state.is_stopping || state.connections.len() >= CONNECTIONS_MAX {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.threads += 1;
+        state.connections.insert(number, Arc::clone(wire));
+        Some(number)
+    }
+
+    pub(super) fn leave(&self, number: u64) {
+        self.lock().connections.remove(&number);
+        self.end_thread();
+    }
+
+    pub(super) fn end_thread(&self) {
+        self.lock().threads -= 1;
+        self.ended.notify_all();
+    }
+}
+
+/// Connections of a server, each with a thread. A client with several connections uses 4 to 16.
+const CONNECTIONS_MAX: usize = 256;

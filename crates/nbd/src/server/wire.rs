@@ -1,0 +1,201 @@
+//! A connection's socket, with TLS over it once that is started. One thread receives, any thread sends.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+use rustls::{ServerConfig, ServerConnection};
+
+use super::input::Input;
+use super::patience::Patience;
+
+/// A socket of either kind.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Wire {
+    socket: Socket,
+    tls: OnceLock<Mutex<ServerConnection>>,
+    /// Held while bytes are sent, so that replies do not mix.
+    sending: Mutex<()>,
+}
+
+impl Wire {
+    pub(super) fn new(socket: Socket) -> Self {
+        Self { socket, tls: OnceLock::new(), sending: Mutex::new(()) }
+    }
+
+    /// Starts TLS; the client's first message of it is to come.
+    pub(super) fn start_tls(&self, config: &Arc<ServerConfig>) -> io::Result<()> {
+        let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        self.tls.set(Mutex::new(connection)).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Waits for bytes and appends them to `input`, which has room for `wanted`; no bytes are the end.
+    pub(super) fn receive(
+        &self,
+        input: &mut Input,
+        wanted: usize,
+        patience: &mut Patience,
+    ) -> io::Result<usize> {
+        let Some(tls) = self.tls.get() else {
+            let room = input.room(wanted);
+            let count = self.wait_and_read(room, patience)?;
+            input.arrived(count);
+            return Ok(count);
+        };
+        let mut records = [0; RECORD];
+        loop {
+            let count = self.wait_and_read(&mut records, patience)?;
+            if count == 0 {
+                return Ok(0);
+            }
+            let arrived = self.open(tls, &records[..count], input)?;
+            if arrived > 0 {
+                return Ok(arrived);
+            }
+        }
+    }
+
+    /// Takes records apart; says how many bytes of the client's they held.
+    fn open(
+        &self,
+        tls: &Mutex<ServerConnection>,
+        mut records: &[u8],
+        input: &mut Input,
+    ) -> io::Result<usize> {
+        let mut connection = lock(tls);
+        let mut arrived = 0;
+        while !records.is_empty() {
+            connection.read_tls(&mut records)?;
+            let processed = connection.process_new_packets().map_err(io::Error::other);
+            let count = processed.as_ref().map_or(0, rustls::IoState::plaintext_bytes_to_read);
+            if count > 0 {
+                connection.reader().read_exact(input.room_behind(count))?;
+                input.arrived(count);
+                arrived += count;
+            }
+            // Handshake messages, and the alert that says why there will be none.
+            self.send_records(&mut connection)?;
+            processed?;
+        }
+        Ok(arrived)
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let _alone = lock(&self.sending);
+        let Some(tls) = self.tls.get() else { return self.write(bytes) };
+        // In parts, so that the records of a long reply do not pile up.
+        for part in bytes.chunks(RECORD) {
+            let mut connection = lock(tls);
+            connection.writer().write_all(part)?;
+            self.send_records(&mut connection)?;
+        }
+        Ok(())
+    }
+
+    fn send_records(&self, connection: &mut ServerConnection) -> io::Result<()> {
+        while connection.wants_write() {
+            connection.write_tls(&mut Raw(&self.socket))?;
+        }
+        Ok(())
+    }
+
+    fn wait_and_read(&self, room: &mut [u8], patience: &mut Patience) -> io::Result<usize> {
+        let fd = self.socket.as_fd();
+        let spun = patience.spin(|| match rustix::net::recv(fd, &mut *room, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => Some(Ok(count)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(errno) => Some(Err(errno)),
+        });
+        if let Some(done) = spun {
+            return Ok(done?);
+        }
+        patience.sleep(|| Raw(&self.socket).read(room))
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        Raw(&self.socket).write_all(bytes)
+    }
+
+    /// Ends a wait for bytes after this long; `None` for never.
+    pub(super) fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.set_read_timeout(limit),
+            Socket::Unix(socket) => socket.set_read_timeout(limit),
+        }
+    }
+
+    /// Makes the receiving thread find the end of the connection; replies can be sent still.
+    pub(super) fn stop_receiving(&self) {
+        self.shutdown(Shutdown::Read);
+    }
+
+    /// Says goodbye where TLS has a word for that, and ends the connection.
+    pub(super) fn close(&self) {
+        if let Some(tls) = self.tls.get() {
+            let mut connection = lock(tls);
+            connection.send_close_notify();
+            let _ = self.send_records(&mut connection);
+        }
+        self.shutdown(Shutdown::Both);
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        let _ = match &self.socket {
+            Socket::Tcp(socket) => socket.shutdown(how),
+            Socket::Unix(socket) => socket.shutdown(how),
+        };
+    }
+}
+
+impl Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// The socket's own bytes.
+struct Raw<'s>(&'s Socket);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.0 {
+            Socket::Tcp(socket) => (&*socket).read(out),
+            Socket::Unix(socket) => (&*socket).read(out),
+        }
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0 {
+            Socket::Tcp(socket) => (&*socket).write(bytes),
+            Socket::Unix(socket) => (&*socket).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that a record of TLS holds at most.
+const RECORD: usize = 16 << 10;

@@ -1,0 +1,319 @@
+//! The writes of a region that are not known to be durable, oldest first, with their bytes.
+//!
+//! ```text
+//!  oldest                                       newest
+//!  | write 7 | write 8 | (durable) | write 10 | write 11 | free ...
+//!  ^ head: leaves when everything before it is durable    ^ tail
+//! ```
+//!
+//! The bytes stay in the ring until a commit that covers them was acknowledged, whatever happens
+//! to the push connection, so that they can be written again by messages. A durable write also stays
+//! while an older write is not durable: it marks the bytes of the older write that are replaced for
+//! good and must never be written again. Otherwise replaying a write that did arrive is harmless:
+//! same bytes, same place, under the same lease ([`super::Control::may_replay`]).
+//!
+//! The bytes are in one ring of fixed size: a write allocates nothing.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Position of an operation among all operations of its region; grows by one with each.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Sequence(pub(crate) u64);
+
+/// The ring and its index.
+#[derive(Debug)]
+pub(crate) struct Unconfirmed {
+    ring: Box<[u8]>,
+    /// Position of the next byte, counted over all bytes ever written.
+    tail: u64,
+    entries: VecDeque<Entry>,
+}
+
+/// One write in the ring.
+#[derive(Clone, Debug)]
+struct Entry {
+    sequence: Sequence,
+    /// The range in the file.
+    range: Range<u64>,
+    /// Position of its first byte in the ring, counted over all bytes ever written.
+    start: u64,
+    is_durable: bool,
+}
+
+impl Unconfirmed {
+    /// No writes yet, and room for at most `capacity` bytes in at most `entries_max` writes.
+    pub(crate) fn new(capacity: usize, entries_max: usize) -> Self {
+        let ring = vec![0; capacity].into_boxed_slice();
+        Self { ring, tail: 0, entries: VecDeque::with_capacity(entries_max) }
+    }
+
+    /// Whether a write of `len` bytes fits now.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        let head = self.entries.front().map_or(self.tail, |entry| entry.start);
+        let used = self.tail - head;
+        self.entries.len() < self.entries.capacity()
+            && used.saturating_add(wide(len)) <= wide(self.ring.len())
+    }
+
+    /// The longest write that fits the empty ring, in bytes.
+    pub(crate) fn write_max(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Adds a write. The caller has asked [`Unconfirmed::has_room`].
+    pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8]) {
+        debug_assert!(self.has_room(bytes.len()), "a write is kept where it fits");
+        let start = self.tail;
+        let position = self.position(start);
+        let first = bytes.len().min(self.ring.len() - position);
+        self.ring[position..position + first].copy_from_slice(&bytes[..first]);
+        self.ring[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        self.tail += wide(bytes.len());
+        let range = offset..offset + wide(bytes.len());
+        self.entries.push_back(Entry { sequence, range, start, is_durable: false });
+    }
+
+    /// Handles the acknowledgement of a commit of `range` that was posted at `sequence`.
+    pub(crate) fn committed(&mut self, sequence: Sequence, range: &Range<u64>) {
+        for entry in &mut self.entries {
+            if entry.sequence > sequence {
+                break;
+            }
+            entry.is_durable |= range.start <= entry.range.start && entry.range.end <= range.end;
+        }
+        while self.entries.front().is_some_and(|entry| entry.is_durable) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The file range that covers every unconfirmed write, if there is one.
+    pub(crate) fn span(&self) -> Option<Range<u64>> {
+        let kept = || self.entries.iter().filter(|entry| !entry.is_durable);
+        let start = kept().map(|entry| entry.range.start).min()?;
+        let end = kept().map(|entry| entry.range.end).max()?;
+        Some(start..end)
+    }
+
+    /// The writes to carry out again, oldest first: sequence, file offset, and the bytes in one or
+    /// two pieces. `unanswered` are the operations without an outcome, in order.
+    ///
+    /// Every byte is written once, with the newest value it has before the next unanswered
+    /// operation. Writing the older value first and then the newer would have the same end, but in
+    /// between it would undo a newer write that a commit had already acknowledged: a failure of the
+    /// server at that moment would break that commit. A durable write is not written again, and the
+    /// older writes that it replaced stay replaced.
+    pub(crate) fn replay(&self, unanswered: &[Sequence]) -> Vec<(Sequence, u64, [&[u8]; 2])> {
+        let mut writes = Vec::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.is_durable {
+                continue;
+            }
+            let barrier = unanswered.iter().find(|operation| **operation > entry.sequence);
+            let mut left = vec![entry.range.clone()];
+            for later in self.entries.range(index + 1..) {
+                if later.is_durable || barrier.is_none_or(|barrier| later.sequence < *barrier) {
+                    left =
+                        left.into_iter().flat_map(|range| without(range, &later.range)).collect();
+                }
+            }
+            writes.extend(left.into_iter().map(|range| {
+                let start = range.start;
+                (entry.sequence, start, self.bytes(entry, range))
+            }));
+        }
+        writes
+    }
+
+    /// The ranges of bytes that are not known to be durable, in order.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        let left = self.replay(&[]).into_iter();
+        let ranges = left
+            .map(|(_, start, [first, rest])| start..start + wide(first.len()) + wide(rest.len()));
+        merged(ranges.collect())
+    }
+
+    /// Part of a write, in one or two pieces.
+    fn bytes(&self, entry: &Entry, range: Range<u64>) -> [&[u8]; 2] {
+        let len = usize::try_from(range.end - range.start)
+            .expect("a kept write fits the ring, whose length is a usize");
+        let position = self.position(entry.start + (range.start - entry.range.start));
+        let first = len.min(self.ring.len() - position);
+        [&self.ring[position..position + first], &self.ring[..len - first]]
+    }
+
+    /// Empties the ring: everything is durable.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    fn position(&self, start: u64) -> usize {
+        if self.ring.is_empty() {
+            return 0;
+        }
+        usize::try_from(start % wide(self.ring.len())).expect("less than a usize")
+    }
+}
+
+/// The parts of `range` outside `cut`: none, one or two.
+fn without(range: Range<u64>, cut: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let before = range.start..range.end.min(cut.start);
+    let after = range.start.max(cut.end)..range.end;
+    [before, after].into_iter().filter(|piece| piece.start < piece.end)
+}
+
+/// The same bytes in as few ranges as possible, in order.
+pub(super) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).expect("usize has at most 64 bits here")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn contents(unconfirmed: &Unconfirmed) -> Vec<(u64, Vec<u8>)> {
+        let writes = unconfirmed.replay(&[]).into_iter();
+        writes.map(|(_, offset, pieces)| (offset, pieces.concat())).collect()
+    }
+
+    #[test]
+    fn a_replay_writes_no_older_bytes_over_newer_durable_ones() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"11111");
+        unconfirmed.push(Sequence(2), 1, b"2");
+        unconfirmed.committed(Sequence(3), &(1..2));
+        assert_eq!(contents(&unconfirmed), [(0, b"1".to_vec()), (2, b"111".to_vec())]);
+    }
+
+    #[test]
+    fn a_commit_within_two_writes_is_never_undone_by_a_replay() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111");
+        unconfirmed.push(Sequence(2), 0, b"2222");
+        // The commit covers neither write as a whole, yet it acknowledged the newer bytes.
+        unconfirmed.committed(Sequence(3), &(1..3));
+        assert_eq!(contents(&unconfirmed), [(0, b"2222".to_vec())]);
+    }
+
+    #[test]
+    fn a_replay_writes_bytes_before_the_unanswered_operation_that_reads_them() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111");
+        unconfirmed.push(Sequence(3), 0, b"3333");
+        let writes = unconfirmed.replay(&[Sequence(2)]);
+        let writes: Vec<_> = writes.iter().map(|(sequence, ..)| sequence.0).collect();
+        assert_eq!(writes, [1, 3]);
+    }
+
+    #[test]
+    fn a_commit_frees_only_what_it_covers_and_was_posted_before_it() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaa");
+        unconfirmed.push(Sequence(2), 100, b"bbbb");
+        unconfirmed.push(Sequence(4), 0, b"cccc");
+        unconfirmed.committed(Sequence(3), &(0..50));
+        assert_eq!(contents(&unconfirmed), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
+        assert_eq!(unconfirmed.span(), Some(0..104));
+    }
+
+    #[test]
+    fn unconfirmed_ranges_are_named_in_order_and_once() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 20, b"aaaa");
+        unconfirmed.push(Sequence(2), 0, b"bbbbbbbb");
+        unconfirmed.push(Sequence(3), 6, b"cccc");
+        unconfirmed.push(Sequence(4), 21, b"dd");
+        unconfirmed.committed(Sequence(5), &(21..23));
+        assert_eq!(unconfirmed.ranges(), [0..10, 20..21, 23..24]);
+    }
+
+    #[test]
+    fn a_partly_covered_write_is_kept() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 10, b"aaaa");
+        unconfirmed.committed(Sequence(2), &(0..13));
+        assert_eq!(contents(&unconfirmed).len(), 1);
+    }
+
+    #[test]
+    fn a_durable_write_behind_an_older_one_keeps_its_room() {
+        let mut unconfirmed = Unconfirmed::new(8, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaa");
+        unconfirmed.push(Sequence(2), 10, b"bbbb");
+        unconfirmed.committed(Sequence(3), &(10..14));
+        assert!(!unconfirmed.has_room(1), "the ring is freed from its head");
+        unconfirmed.committed(Sequence(4), &(0..4));
+        assert!(unconfirmed.has_room(8));
+    }
+
+    proptest! {
+        #[test]
+        fn a_replay_writes_only_newest_bytes_and_all_that_may_be_lost(
+            operations in prop::collection::vec((0_usize..40, 1_usize..12, any::<bool>()), 1..40),
+        ) {
+            let mut unconfirmed = Unconfirmed::new(1000, 64);
+            let (mut newest, mut durable) = ([0_u8; 64], [0_u8; 64]);
+            for (sequence, (offset, len, commits)) in (1_u64..).zip(operations) {
+                let (start, end) = (wide(offset), wide(offset + len));
+                if commits {
+                    unconfirmed.committed(Sequence(sequence), &(start..end));
+                    durable[offset..offset + len].copy_from_slice(&newest[offset..offset + len]);
+                } else {
+                    let byte = u8::try_from(sequence).unwrap();
+                    unconfirmed.push(Sequence(sequence), start, &vec![byte; len]);
+                    newest[offset..offset + len].fill(byte);
+                }
+            }
+            // The worst that a lost connection can leave: only the acknowledged bytes.
+            for (_, offset, pieces) in unconfirmed.replay(&[]) {
+                let (at, bytes) = (usize::try_from(offset).unwrap(), pieces.concat());
+                prop_assert_eq!(&bytes[..], &newest[at..at + bytes.len()]);
+                durable[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            prop_assert_eq!(durable, newest);
+        }
+
+        #[test]
+        fn the_ring_keeps_what_a_plain_list_keeps(
+            operations in prop::collection::vec((0_u64..64, 1_usize..24, any::<u8>(), any::<bool>()), 1..200),
+        ) {
+            let mut unconfirmed = Unconfirmed::new(100, 16);
+            let mut model: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+            for (sequence, (offset, len, byte, commits)) in (0_u64..).zip(operations) {
+                let end = offset + u64::try_from(len).unwrap();
+                if commits || !unconfirmed.has_room(len) {
+                    unconfirmed.committed(Sequence(sequence), &(offset..end));
+                    model.retain(|(_, at, bytes)| {
+                        !(offset <= *at && *at + u64::try_from(bytes.len()).unwrap() <= end)
+                    });
+                } else {
+                    let bytes = vec![byte; len];
+                    unconfirmed.push(Sequence(sequence), offset, &bytes);
+                    model.push((sequence, offset, bytes));
+                }
+                let kept = unconfirmed.entries.iter().filter(|entry| !entry.is_durable);
+                let kept: Vec<_> = kept
+                    .map(|entry| {
+                        let bytes = unconfirmed.bytes(entry, entry.range.clone()).concat();
+                        (entry.sequence.0, entry.range.start, bytes)
+                    })
+                    .collect();
+                prop_assert_eq!(kept, model.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The bytes of a regular file, which the kernel reads and writes.
+//!
+//! Directories and symbolic links have such a body too: the kernel refuses to read or write them.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+
+use pmem::{CommitGroup, DurabilityClass, Medium, OpenOptions};
+use rustix::io::Errno;
+use tracing::error;
+
+use super::append;
+use super::{Body, Flushes, MapFailure, MapRefusal, Mappable, Span};
+use crate::error::ShareError;
+use crate::handle::Handle;
+use crate::inline::{self, InlineIo};
+use crate::mounts::FileSystem;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PlainFile {
+    pub(super) fd: Arc<Handle>,
+    file_system: FileSystem,
+}
+
+impl PlainFile {
+    /// The bytes behind a descriptor.
+    pub(crate) fn new(fd: Arc<Handle>, file_system: FileSystem) -> Self {
+        Self { fd, file_system }
+    }
+}
+
+impl Body for PlainFile {
+    fn class(&self) -> DurabilityClass {
+        self.file_system.class
+    }
+
+    fn inline_io(&self) -> InlineIo {
+        self.file_system.inline
+    }
+
+    fn size(&self) -> Result<u64, ShareError> {
+        let size = rustix::fs::fstat(&*self.fd)?.st_size;
+        Ok(u64::try_from(size).unwrap_or(0))
+    }
+
+    fn occupied(&self) -> u64 {
+        inline::occupied(self.fd.as_fd())
+    }
+
+    fn try_read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        if self.file_system.inline == InlineIo::Everything {
+            return self.read_at(out, len, offset);
+        }
+        let start = out.len();
+        match append::read_cached(&*self.fd, out, len, offset) {
+            Ok(got) if got == len => Ok(got),
+            // Short: either end of file, or the rest is not in memory. Only a blocking read can
+            // tell.
+            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
+                out.truncate(start);
+                Err(ShareError::WouldBlock)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        let start = out.len();
+        let mut done = 0;
+        while done < len {
+            match append::read(&*self.fd, out, len - done, offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    out.truncate(start);
+                    return Err(errno.into());
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        match self.file_system.inline {
+            InlineIo::Everything => self.write_at(bytes, offset),
+            InlineIo::Cached | InlineIo::CachedReads => Err(ShareError::WouldBlock),
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&*self.fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(ShareError::DiskFull),
+                Ok(put) => done += put,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn persist(&self, flushes: &dyn Flushes) -> Result<(), ShareError> {
+        Ok(flushes.group_of(self.fd.as_fd())?.persist()?)
+    }
+
+    fn poison(&self, flushes: &dyn Flushes) {
+        let noted = match flushes.group_of(self.fd.as_fd()) {
+            Ok(group) => return group.poison(),
+            // A loss is remembered however few descriptors are left.
+            Err(_) => CommitGroup::poison_file(&*self.fd),
+        };
+        if let Err(error) = noted {
+            error!(file = ?self.fd, %error, "a loss cannot be remembered");
+        }
+    }
+
+    fn is_resizable(&self) -> bool {
+        true
+    }
+
+    fn resize(&self, size: u64) -> Result<(), ShareError> {
+        if size > i64::MAX.unsigned_abs() {
+            return Err(ShareError::PeerInvalid);
+        }
+        Ok(rustix::fs::ftruncate(&*self.fd, size)?)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
+        self.reserve_blocks(offset, len)
+    }
+
+    fn zero(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
+        self.zero_blocks(span, is_sparse)
+    }
+
+    fn trim(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
+        self.trim_blocks(span, is_sparse)
+    }
+
+    fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
+        self.written_blocks(span, count_max)
+    }
+
+    fn kernel_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn clones(&self) -> bool {
+        self.file_system.clones
+    }
+
+    fn mappable(&self) -> Result<&dyn Mappable, MapRefusal> {
+        Ok(self)
+    }
+}
+
+impl Mappable for PlainFile {
+    // The medium outlives this handle, and so has a descriptor of its own.
+    fn map(&self, range: Range<u64>, options: OpenOptions) -> Result<Arc<dyn Medium>, MapFailure> {
+        let own = rustix::io::fcntl_dupfd_cloexec(&*self.fd, 0).map_err(ShareError::from)?;
+        Ok(pmem::map_reserved(&File::from(own), range, options)?)
+    }
+}

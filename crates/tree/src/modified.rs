@@ -1,0 +1,164 @@
+//! What a change of a file's bytes, or of its name, does to the facts of the file: a backup has to fetch it again, and
+//! the time of its last write moves, unless the handle keeps that time.
+//!
+//! A backup clears ARCHIVE of what it has fetched. An entry remembers that it saw ARCHIVE set, and one count for all
+//! files says that some client has cleared ARCHIVE of some file since. So a WRITE pays for a look at the attributes
+//! once for each handle, and once more after each such change.
+//!
+//! Rejected: a mark for each file, because the handles of a file and of its streams, which share the attributes, have
+//! no object in common here.
+//!
+//! Spec: MS-FSA §2.1.4.17 (noting that a file has been modified), §2.1.5.15.2 (UserSetModificationTime).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{Timespec, Timestamps};
+
+use super::attributes::{self, DosAttributes};
+use super::entry::{Entry, OMIT};
+use super::error::ShareError;
+use super::rights::MayRemove;
+
+/// What an entry knows of its file for the next change.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// [`CLEARED`] when ARCHIVE was last seen set; 0: never.
+    archived_at: AtomicU64,
+    keeps_write_time: AtomicBool,
+}
+
+impl Entry {
+    /// Changes bytes. ARCHIVE is set first: a crash in between costs a backup one file, not the change.
+    pub(super) fn modify<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, ShareError>,
+    ) -> Result<T, ShareError> {
+        self.set_archive();
+        let kept = self.kept_write_time();
+        let changed = change();
+        if let Some(last_modification) = kept {
+            let times = Timestamps { last_access: OMIT, last_modification };
+            // The change is made, whatever its time.
+            let _ = rustix::fs::futimens(self.as_fd(), &times);
+        }
+        changed
+    }
+
+    /// Notes that the file has another name.
+    pub fn note_renamed(&self, _leave: impl MayRemove) {
+        if !self.is_stream() {
+            self.set_archive();
+        }
+    }
+
+    // Where the attributes cannot be read or written the change is made all the same.
+    fn set_archive(&self) {
+        if self.is_device() || !self.has_bytes() {
+            return;
+        }
+        let cleared = CLEARED.load(Ordering::Acquire);
+        if self.marks().archived_at.load(Ordering::Relaxed) == cleared {
+            return;
+        }
+        let fd = self.facts_fd();
+        let Ok(stored) = attributes::try_load(fd) else { return };
+        let has_it = match stored.attributes {
+            None => true,
+            Some(attributes) if attributes.contains(DosAttributes::ARCHIVE) => true,
+            Some(_) => attributes::change(fd, self.file_key(), false, |stored| {
+                stored.attributes = stored.attributes.map(|set| set.union(DosAttributes::ARCHIVE));
+            })
+            .is_ok(),
+        };
+        if has_it {
+            self.marks().archived_at.store(cleared, Ordering::Relaxed);
+        }
+    }
+
+    // The time of last write of a stream is its file's, and moves with the file's bytes alone.
+    fn kept_write_time(&self) -> Option<Timespec> {
+        if !self.marks().keeps_write_time.load(Ordering::Relaxed) || self.is_stream() {
+            return None;
+        }
+        let stat = rustix::fs::fstat(self.as_fd()).ok()?;
+        let tv_nsec = stat.st_mtime_nsec.try_into().ok()?;
+        Some(Timespec { tv_sec: stat.st_mtime, tv_nsec })
+    }
+
+    pub(super) fn keeps_write_time(&self) -> bool {
+        self.marks().keeps_write_time.load(Ordering::Relaxed)
+    }
+}
+
+impl Marks {
+    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
+    pub(super) fn keep_write_time(&self, keeps: bool) {
+        self.keeps_write_time.store(keeps, Ordering::Relaxed);
+    }
+}
+
+/// A client has set the attributes of a file, with ARCHIVE or without. To be called when they are set.
+pub(super) fn note_attributes(set: DosAttributes) {
+    if !set.contains(DosAttributes::ARCHIVE) {
+        CLEARED.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// How often clients have cleared ARCHIVE, of any file.
+static CLEARED: AtomicU64 = AtomicU64::new(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rights::given::{MayAdd, MayRemove, MaySet};
+    use crate::{BasicChange, Share, ShareConfig, SharePath, Span};
+
+    fn entry(share: &Share) -> Entry {
+        let path = SharePath::parse("f").unwrap();
+        share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap()
+    }
+
+    #[test]
+    fn each_way_to_change_bytes_sets_archive_again() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let entry = entry(&share);
+        entry.write_at(&[1; 8192], 0).unwrap();
+        let span = Span { start: 0, end: 4096 };
+        let changes: [(&str, &dyn Fn() -> Result<(), ShareError>); 6] = [
+            ("write", &|| entry.write_at(b"x", 0)),
+            ("size", &|| entry.set_size(8000)),
+            ("zero", &|| entry.zero(span)),
+            ("trim", &|| entry.trim(span)),
+            ("copy", &|| entry.copy_from(&entry, 0, 4096, 100)),
+            ("name", &|| {
+                entry.note_renamed(MayRemove::TEST);
+                Ok(())
+            }),
+        ];
+        for (name, change) in changes {
+            let hidden = Some(DosAttributes::HIDDEN);
+            let cleared = BasicChange { attributes: hidden, ..BasicChange::default() };
+            entry.set_basic(MaySet::TEST, cleared).unwrap();
+            change().unwrap();
+            let set = entry.metadata().unwrap().attributes;
+            assert_eq!(set, DosAttributes::HIDDEN.union(DosAttributes::ARCHIVE), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_write_time_that_a_handle_keeps_stays_until_the_handle_lets_go() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let entry = entry(&share);
+        let time = 131_000_000_000_000_000;
+        let change = |write, keeps_write| BasicChange { write, keeps_write, ..Default::default() };
+        entry.set_basic(MaySet::TEST, change(Some(time), Some(true))).unwrap();
+        entry.write_at(b"flushed from a cache", 0).unwrap();
+        entry.set_size(5).unwrap();
+        assert_eq!(entry.metadata().unwrap().write, time);
+        entry.set_basic(MaySet::TEST, change(None, Some(false))).unwrap();
+        entry.write_at(b"x", 0).unwrap();
+        assert!(entry.metadata().unwrap().write > time);
+    }
+}
