@@ -113,6 +113,8 @@ mod tests {
     use crate::rights::given::{MayAdd, MayRemove, MaySet};
     use crate::{BasicChange, Share, ShareConfig, SharePath, Span};
 
+    type Change<'e> = &'e dyn Fn() -> Result<(), ShareError>;
+
     fn entry(share: &Share) -> Entry {
         let path = SharePath::parse("f").unwrap();
         share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap()
@@ -125,7 +127,7 @@ mod tests {
         let entry = entry(&share);
         entry.write_at(&[1; 8192], 0).unwrap();
         let span = Span { start: 0, end: 4096 };
-        let changes: [(&str, &dyn Fn() -> Result<(), ShareError>); 6] = [
+        let changes: [(&str, Change<'_>); 6] = [
             ("write", &|| entry.write_at(b"x", 0)),
             ("size", &|| entry.set_size(8000)),
             ("zero", &|| entry.zero(span)),
