@@ -29,6 +29,7 @@ mod rights;
 mod samba;
 mod siege;
 mod sim;
+mod states;
 mod suite;
 mod torture;
 mod workspace;
@@ -76,6 +77,10 @@ enum Task {
     Siege(siege::Options),
     /// Clients that do anything against a model, with cut connections and a server that is killed.
     Model(model::Options),
+    /// Ask our server and smbd the same, step by step: names, locks, leases.
+    Lockstep(states::Lockstep),
+    /// Clients at once on a few files: whoever caches is told of each change, and no two grants exclude each other.
+    Caching(states::Caching),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
@@ -166,6 +171,8 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Flood(options) => flood::run(options),
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
+        Task::Lockstep(options) => states::lockstep(options),
+        Task::Caching(options) => states::caching(options),
         Task::Sim(options) => sim::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Smbtorture(options) => torture::run(options),
