@@ -156,6 +156,11 @@ impl Wire {
         self.shutdown(Shutdown::Read);
     }
 
+    /// Ends the connection at once, for the threads that wait for it too.
+    pub(super) fn cut(&self) {
+        self.shutdown(Shutdown::Both);
+    }
+
     /// Says goodbye where TLS has a word for that, and ends the connection.
     pub(super) fn close(&self) {
         if let Some(tls) = self.tls.get() {
