@@ -25,6 +25,7 @@ use crate::net::{Net, Side, Weather};
 use crate::program::Program;
 use crate::trace::Trace;
 use crate::tracee::{Call, Tracee};
+use crate::watch::Watch;
 
 /// The number of a program in the order of starts.
 pub(crate) type ProgramNumber = usize;
@@ -58,6 +59,7 @@ pub(crate) struct Machine {
     pub(crate) early: BTreeMap<Pid, WaitStatus>,
     /// Steps made.
     pub(crate) steps: u64,
+    watch: Watch,
 }
 
 /// One thread of a program.
@@ -157,6 +159,7 @@ impl Machine {
             current: 0,
             early: BTreeMap::new(),
             steps: 0,
+            watch: Watch::begin(),
         })
     }
 
@@ -312,11 +315,15 @@ impl Machine {
         };
         let (tracee, clock) = self.at_clock(number);
         tracee.write(clock, &self.now.to_le_bytes())?;
+        let process = self.programs[self.threads[number].program].pid;
+        self.watch.goes_on(self.steps, process);
         tracee.go_on(signal)?;
-        let stop = match may_end || signal.is_some() {
+        // A leader that is killed is not seen to end before the others are.
+        let stop = match may_end || signal.is_some() || tracee.tid == process {
             true => self.stop_of_any(tracee.tid)?,
             false => self.stop_of(tracee.tid)?,
         };
+        self.watch.stops();
         // A program that has ended has no memory.
         self.now = tracee.read(clock).map_or(self.now, u64::from_le_bytes).max(self.now);
         if let Some((connection, side)) = self.written.take() {

@@ -43,6 +43,8 @@ mod stage;
 mod trace;
 #[cfg(target_arch = "x86_64")]
 mod tracee;
+#[cfg(target_arch = "x86_64")]
+mod watch;
 
 #[cfg(target_arch = "x86_64")]
 fn main() -> std::process::ExitCode {

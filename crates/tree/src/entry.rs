@@ -23,8 +23,8 @@ use super::file_time::from_file_time;
 use super::handle::Handle;
 use super::inline::InlineIo;
 use super::inode::{FileKey, proc_name};
+use super::marks::{self, Marks};
 use super::metadata::Metadata;
-use super::modified::{self, Marks};
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -399,7 +399,7 @@ impl Entry {
                 }
             })?;
             if let Some(set) = change.attributes {
-                modified::note_attributes(set);
+                marks::note_attributes(set);
             }
         }
         Ok(())

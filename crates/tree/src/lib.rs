@@ -7,7 +7,7 @@
 //! * facts: [`directory`]: enumeration; [`volume`], [`place`], [`admission`]: of the share; [`remembered`]: of a file that had the name before;
 //!   [`durable_names`]: what a crash leaves of names;
 //! * [`opening`]: from a path to an entry; [`share`]: the share, which [`config`] and [`policy`] describe;
-//! * of an open file: [`modified`]: what a change does to its facts; [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
+//! * of an open file: [`modified`] with [`marks`]: what a change does to its facts; [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
 //! * [`lookup`]: from path to inode, inside the share only; [`devices`]: nodes that stand for bytes elsewhere; [`body`]: what the bytes of a file are;
 //! * what a share remembers: [`names`] with [`forgetting`], [`tunnel`], [`unsynced`], [`name_locks`], [`journal`] and [`left_over`] with [`identity`];
 //! * what the kernel knows of an inode: [`metadata`], [`attributes`], [`binding`], [`mounts`] with [`probe`], [`set_id`], [`xattr`], [`inode`], [`file_time`];
@@ -48,6 +48,7 @@ pub mod limits;
 mod links;
 mod little_work;
 mod lookup;
+mod marks;
 mod metadata;
 mod modified;
 mod mounts;

@@ -1,16 +1,9 @@
 //! What a change of a file's bytes, or of its name, does to the facts of the file: a backup has to fetch it again, and
 //! the time of its last write moves, unless the handle keeps that time.
 //!
-//! A backup clears ARCHIVE of what it has fetched. An entry remembers that it saw ARCHIVE set, and one count for all
-//! files says that some client has cleared ARCHIVE of some file since. So a WRITE pays for a look at the attributes
-//! once for each handle, and once more after each such change.
-//!
-//! Rejected: a mark for each file, because the handles of a file and of its streams, which share the attributes, have
-//! no object in common here.
+//! [`super::marks`] says when the attributes have to be looked at.
 //!
 //! Spec: MS-FSA §2.1.4.17 (noting that a file has been modified), §2.1.5.15.2 (UserSetModificationTime).
-
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Timespec, Timestamps};
 
@@ -18,14 +11,6 @@ use super::attributes::{self, DosAttributes};
 use super::entry::{Entry, OMIT};
 use super::error::ShareError;
 use super::rights::MayRemove;
-
-/// What an entry knows of its file for the next change.
-#[derive(Debug, Default)]
-pub(super) struct Marks {
-    /// [`CLEARED`] when ARCHIVE was last seen set; 0: never.
-    archived_at: AtomicU64,
-    keeps_write_time: AtomicBool,
-}
 
 impl Entry {
     /// Changes bytes. ARCHIVE is set first: a crash in between costs a backup one file, not the change.
@@ -56,10 +41,7 @@ impl Entry {
         if self.is_device() || !self.has_bytes() {
             return;
         }
-        let cleared = CLEARED.load(Ordering::Acquire);
-        if self.marks().archived_at.load(Ordering::Relaxed) == cleared {
-            return;
-        }
+        let Some(cleared) = self.marks().may_lack_archive() else { return };
         let fd = self.facts_fd();
         let Ok(stored) = attributes::try_load(fd) else { return };
         let has_it = match stored.attributes {
@@ -71,13 +53,13 @@ impl Entry {
             .is_ok(),
         };
         if has_it {
-            self.marks().archived_at.store(cleared, Ordering::Relaxed);
+            self.marks().note_archive(cleared);
         }
     }
 
     // The time of last write of a stream is its file's, and moves with the file's bytes alone.
     fn kept_write_time(&self) -> Option<Timespec> {
-        if !self.marks().keeps_write_time.load(Ordering::Relaxed) || self.is_stream() {
+        if !self.marks().keeps_write_time() || self.is_stream() {
             return None;
         }
         let stat = rustix::fs::fstat(self.as_fd()).ok()?;
@@ -86,32 +68,17 @@ impl Entry {
     }
 
     pub(super) fn keeps_write_time(&self) -> bool {
-        self.marks().keeps_write_time.load(Ordering::Relaxed)
+        self.marks().keeps_write_time()
     }
 }
-
-impl Marks {
-    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
-    pub(super) fn keep_write_time(&self, keeps: bool) {
-        self.keeps_write_time.store(keeps, Ordering::Relaxed);
-    }
-}
-
-/// A client has set the attributes of a file, with ARCHIVE or without. To be called when they are set.
-pub(super) fn note_attributes(set: DosAttributes) {
-    if !set.contains(DosAttributes::ARCHIVE) {
-        CLEARED.fetch_add(1, Ordering::Release);
-    }
-}
-
-/// How often clients have cleared ARCHIVE, of any file.
-static CLEARED: AtomicU64 = AtomicU64::new(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rights::given::{MayAdd, MayRemove, MaySet};
     use crate::{BasicChange, Share, ShareConfig, SharePath, Span};
+
+    type Change<'e> = &'e dyn Fn() -> Result<(), ShareError>;
 
     fn entry(share: &Share) -> Entry {
         let path = SharePath::parse("f").unwrap();
@@ -125,7 +92,7 @@ mod tests {
         let entry = entry(&share);
         entry.write_at(&[1; 8192], 0).unwrap();
         let span = Span { start: 0, end: 4096 };
-        let changes: [(&str, &dyn Fn() -> Result<(), ShareError>); 6] = [
+        let changes: [(&str, Change<'_>); 6] = [
             ("write", &|| entry.write_at(b"x", 0)),
             ("size", &|| entry.set_size(8000)),
             ("zero", &|| entry.zero(span)),

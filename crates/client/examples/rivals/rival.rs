@@ -78,6 +78,11 @@ impl<'a> Rival<'a> {
                 ));
             }
         }
+        if region_of(&file)[BLOCKS * BLOCK..].iter().any(|byte| *byte != 0) {
+            return Err(
+                "the pointer was cleared by the rival, and names something later".to_owned()
+            );
+        }
         self.close();
         Ok(())
     }

@@ -183,27 +183,20 @@ impl Plan {
             let mut key = [0; 16];
             key[0] = u8::try_from(client + 1).unwrap();
             key[1] = u8::try_from(at + 1).unwrap();
-            let caching = match random.below(6) {
-                0 => Caching::Nothing,
-                1 => Caching::Oplock(random.pick(&[
+            let caching = match random.below(5) {
+                0 => Caching::Oplock(random.pick(&[
                     OplockLevel::II,
                     OplockLevel::EXCLUSIVE,
                     OplockLevel::BATCH,
                 ])),
                 _ => Caching::Lease(Key(key), state),
             };
-            let wanted = match caching {
-                // smbd grants caching for a look at attributes, and for what it empties, by rules of its own.
-                Caching::Nothing => Wanted {
-                    access: random.pick(&[0x0012_019f, 0x0012_0116, 0x80]),
-                    disposition: random.pick(&[D::OPEN_IF, D::OVERWRITE_IF]),
-                    ..plain(caching)
-                },
-                caching => Wanted {
-                    access: random.pick(&[0x0012_019f, 0x0012_0089, 0x0013_019f]),
-                    disposition: random.pick(&[D::OPEN_IF, D::OPEN_IF, D::OPEN]),
-                    ..plain(caching)
-                },
+            // smbd grants caching for a look at attributes, for what it empties, and beside opens that cache nothing, by
+            // rules of its own.
+            let wanted = Wanted {
+                access: random.pick(&[0x0012_019f, 0x0012_0089, 0x0013_019f]),
+                disposition: random.pick(&[D::OPEN_IF, D::OPEN_IF, D::OPEN]),
+                ..plain(caching)
             };
             let wanted = Wanted { share: random.pick(&[7, 7, 7, 7, 3, 1]), ..wanted };
             return self.opening(client, LEASED[at], wanted);

@@ -21,7 +21,7 @@ impl Scenario<'_> {
         match self.finish(check, STREAMER, WORK_MAX)? {
             Some(0) | None => {}
             Some(_) => {
-                let said = last_line(&self.printed(STREAMER));
+                let said = last_line(&self.said(STREAMER));
                 self.faults.push(format!("acknowledged {acknowledged}, sent {sent}: {said}"));
                 return Ok(());
             }

@@ -78,7 +78,11 @@ fn find(
     let mut said = finished.stdout.lines().skip_while(|line| !line.starts_with("fault"));
     Ok(match (finished.status.code(), said.next(), said.next()) {
         (Some(1), Some(plan), Some(fault)) => Ok(format!("found: {} ({plan})", fault.trim())),
-        _ => Err(format!("not found in {seconds} s")),
+        (Some(0), ..) => Err(format!("not found in {seconds} s")),
+        _ => Err(format!(
+            "the simulator has ended early: {}",
+            crate::process::tail(&finished.stdout)
+        )),
     })
 }
 
