@@ -117,19 +117,7 @@ impl Server {
         };
         // Before the first client: a file that a client wants may belong to a persistent open.
         let _ = tokio::task::spawn_blocking(restore).await;
-        let orphans = Arc::clone(&core.files.orphans);
-        let (scavenged, clock) = (Arc::downgrade(&core), core.environment.clock.clone());
-        keep_going((&core.runtime, &core.connections), "the end of durable opens", move || {
-            upkeep::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans), clock.clone())
-        });
-        let tidied = Arc::downgrade(&core);
-        keep_going((&core.runtime, &core.connections), "giving memory back", move || {
-            memory::tidy(Weak::clone(&tidied))
-        });
-        let watched = Arc::downgrade(&core);
-        keep_going((&core.runtime, &core.connections), "the watch over users", move || {
-            reload::watch_users(Weak::clone(&watched))
-        });
+        look_after(&core);
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         if engine.is_some() {
             let swept = Arc::downgrade(&core);
@@ -159,6 +147,23 @@ impl Server {
         let shares = exports::look(&wanted, &[], &names, &environment, &config.users, capture)?;
         Ok(shares.iter().map(Share::class).collect())
     }
+}
+
+/// What goes on beside all requests, as long as the server lives.
+fn look_after(core: &Arc<Core>) {
+    let orphans = Arc::clone(&core.files.orphans);
+    let (scavenged, clock) = (Arc::downgrade(core), core.environment.clock.clone());
+    keep_going((&core.runtime, &core.connections), "the end of durable opens", move || {
+        upkeep::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans), clock.clone())
+    });
+    let tidied = Arc::downgrade(core);
+    keep_going((&core.runtime, &core.connections), "giving memory back", move || {
+        memory::tidy(Weak::clone(&tidied))
+    });
+    let watched = Arc::downgrade(core);
+    keep_going((&core.runtime, &core.connections), "the watch over users", move || {
+        reload::watch_users(Weak::clone(&watched))
+    });
 }
 
 // The body of an `async fn` is compiled by each program that awaits it, with all that it starts: the whole server. A box

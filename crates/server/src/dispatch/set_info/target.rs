@@ -9,8 +9,8 @@ use smb::NtStatus;
 use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
 use tree::{
-    DosAttributes, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError, SharePath,
-    folded,
+    DosAttributes, Found, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError,
+    SharePath, folded,
 };
 
 use super::given::NameToGive;
@@ -144,6 +144,27 @@ impl Target {
         if agrees { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
     }
 
+    // The name that the file gets where it is renamed, or linked, onto a name of its own.
+    fn onto_itself(
+        &self,
+        found: &Found,
+        path: SharePath,
+        adds: Adds,
+    ) -> Result<SharePath, NtStatus> {
+        let is_posix = self.wanted.naming() == Naming::Posix;
+        // Of a file with one link each path is its name.
+        let is_own_name = !found.has_several_names() || path == self.from;
+        match adds {
+            // rename(2): two names of one file stay.
+            Adds::Renamed if is_posix && self.replace.is_some() => Ok(self.from.clone()),
+            // The client's spelling wins.
+            Adds::Renamed if is_own_name => Ok(path.parent_with_leaf_of(&self.wanted)),
+            Adds::Renamed if self.replace.is_none() => Err(NtStatus::OBJECT_NAME_COLLISION),
+            // The other name stays as it is spelled. A link changes nothing.
+            Adds::Renamed | Adds::Link => Ok(path),
+        }
+    }
+
     // Makes sure that the new name is free or may be taken.
     pub(super) async fn clear(
         &self,
@@ -191,19 +212,7 @@ impl Target {
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
             let is_posix = self.wanted.naming() == Naming::Posix;
             if found.key == open.node.key() {
-                // Of a file with one link each path is its name.
-                let is_own_name = !found.has_several_names() || located.path == self.from;
-                let to = match adds {
-                    // rename(2): two names of one file stay.
-                    Adds::Renamed if is_posix && replace.is_some() => self.from.clone(),
-                    // The client's spelling wins.
-                    Adds::Renamed if is_own_name => located.path.parent_with_leaf_of(&self.wanted),
-                    Adds::Renamed if replace.is_none() => {
-                        return Err(NtStatus::OBJECT_NAME_COLLISION);
-                    }
-                    // The other name stays as it is spelled. A link changes nothing.
-                    Adds::Renamed | Adds::Link => located.path,
-                };
+                let to = self.onto_itself(&found, located.path, adds)?;
                 return Ok(Cleared { to, creation: None, replace, claimed: None, before });
             }
             let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
