@@ -77,7 +77,7 @@ fn the_regions_of_a_lost_push_connection_end_and_no_others() {
         let (lost, kept) = (rig.open("f", 1).await, rig.open("g", 2).await);
         rig.map(lost, 0, PAGE).await.unwrap();
         rig.map(kept, 0, PAGE).await.unwrap();
-        PushGate::new(&rig.core).gone(PushConnection(1));
+        PushGate::new(&rig.core.push).gone(PushConnection(1));
         settle().await;
         assert_eq!((rig.registered(), rig.core.push.counts().0), (1, 1));
         assert_eq!(rig.map(lost, 0, PAGE).await.err(), Some(NtStatus::INVALID_HANDLE));
