@@ -1,16 +1,14 @@
-//! State machines and tables, without sockets: links, sessions, trees, opens, files.
+//! State machines and tables of files, without sessions and connections.
 //!
-//! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
-//! see it) with its [`outbox`], [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
+//! All of them are [`files`]. An [`open`] ends by [`closing`]. A [`node`] is a file as all its opens see it,
 //! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking) or [made](making); who
-//! [leaves](leave) it last takes the names that were [wished](wished) away, which [`wish_notes`] keep) with [`sharing`],
-//! the [streams](stream_hold) that are open, [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits
+//! [leaves](leave) it last takes the names that were [wished](wished) away, which [`wish_notes`] keep. It has [`sharing`],
+//! the [streams](stream_hold) that are open, [obstacles](obstacle) of other modules, [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits
 //! until that is [`told`], and is waited for in [`breaks`]), [`locks`], the [`changes`] and [`reads`] under way, and the
 //! [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`], found in [`durable_opens`], with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
-//! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
-//! [`throttle`], [`clients`], and what they hold of the server: [`account`]. Ids that peers hold
+//! [`creates`], [`sequence`], [`lock_sequence`]. What users hold of the server: [`account`]. Ids that peers hold
 //! can go stale, but never mean something else ([`basics::Table`]). How long requests take is noted by [`reactor`].
 
 pub(crate) mod account;
