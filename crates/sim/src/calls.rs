@@ -24,10 +24,12 @@ impl Machine {
         self.trace.note(&[self.now, number as u64, name.cast_unsigned()]);
         self.trace.line(|| {
             format!(
-                "{:>12} thread {number}: call {name} ({:#x}, {:#x})",
+                "{:>12} thread {number}: call {name} ({:#x}, {:#x}, {:#x}, {:#x})",
                 self.now,
                 call.argument(0),
-                call.argument(1)
+                call.argument(1),
+                call.argument(2),
+                call.argument(3)
             )
         });
         match name {

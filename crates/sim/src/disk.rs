@@ -21,6 +21,8 @@ pub(crate) struct Wear {
     pub(crate) slowest: u64,
     /// A request for room of so many finds the disk full, and so do all of the time behind it; 0 for none.
     pub(crate) full_one_in: u64,
+    /// A write of so many takes its time, up to that of the slowest flush; 0 for none.
+    pub(crate) slow_one_in: u64,
 }
 
 /// What is written and not flushed.
@@ -75,6 +77,13 @@ impl Disk {
             self.full_until = now + self.chance.skewed(1, FULL_MAX);
         }
         now < self.full_until
+    }
+
+    /// How long a write takes, if that is long.
+    pub(crate) fn slow_write(&self) -> Option<u64> {
+        let Wear { slow_one_in, slowest, .. } = self.wear;
+        let is_slow = slow_one_in > 0 && self.chance.happens(1, slow_one_in);
+        is_slow.then(|| self.chance.skewed(20_000, slowest.max(20_000)))
     }
 
     /// A write is about to happen.

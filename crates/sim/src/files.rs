@@ -79,6 +79,14 @@ impl Machine {
             return Ok(());
         }
         let Some((inode, file)) = self.regular(number, call.descriptor(0))? else { return Ok(()) };
+        let (program, tid) = (self.threads[number].program, self.threads[number].tracee.tid);
+        let has_waited = self.programs[program].deadlines.remove(&tid).is_some();
+        if !has_waited && let Some(takes) = self.disk.slow_write() {
+            self.programs[program].deadlines.insert(tid, None);
+            let (until, deadline) = (Until::Taken, Some(self.now + takes));
+            self.wait(number, Wait { call: *call, until, deadline, late: 0 });
+            return Ok(());
+        }
         let len = usize::try_from(call.argument(2)).unwrap_or(0);
         let bytes = self.threads[number].tracee.read_vec(call.argument(1), len)?;
         let offset = match call.number() {

@@ -107,6 +107,8 @@ pub(crate) enum Until {
     Never,
     /// A flush is over; its deadline says when.
     Flushed(Flush),
+    /// A slow disk takes the call; its deadline says when, and it is made again.
+    Taken,
 }
 
 /// How a run goes on.
@@ -254,7 +256,11 @@ impl Machine {
                 if let Until::Flushed(flush) = &wait.until {
                     self.disk.ends_flush(flush);
                 }
-                thread.tracee.end(&wait.call, wait.late)?;
+                if matches!(wait.until, Until::Taken) {
+                    thread.tracee.again(&wait.call)?;
+                } else {
+                    thread.tracee.end(&wait.call, wait.late)?;
+                }
                 thread.state = State::Computes(None);
             }
         }

@@ -390,7 +390,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 const SILENCE_MAX: u64 = 4_000_000_000;
 
 /// The latest a side of a server learns that the other is gone (`Limits::silence_max`).
-const KEEP_ALIVE: u64 = 120_000_000_000;
+pub(crate) const KEEP_ALIVE: u64 = 120_000_000_000;
 
 /// The longest that a parcel is late.
 const LATE_MAX: u64 = 100_000_000;

@@ -27,6 +27,7 @@ pub(crate) struct Plan {
     pub(crate) half_one_in: u64,
     pub(crate) error_one_in: u64,
     pub(crate) full_one_in: u64,
+    pub(crate) slow_one_in: u64,
     /// The slowest flush, in microseconds.
     pub(crate) slowest: u64,
     /// When the server is killed, in milliseconds after the clients have begun.
@@ -108,6 +109,7 @@ impl Plan {
             half_one_in: one_in(&chance, rare(256), 4_096),
             error_one_in: if work.has_model() { 0 } else { one_in(&chance, 16, 512) },
             full_one_in: one_in(&chance, 4, 256),
+            slow_one_in: one_in(&chance, 2, 256),
             slowest: chance.skewed(20, 50_000),
             kills,
             pauses,
@@ -117,9 +119,9 @@ impl Plan {
     /// What the machine is told of the plan.
     pub(crate) fn conditions(&self) -> Conditions {
         let Self { seed, switch_one_in, cut_one_in, silence_one_in, late_one_in, .. } = *self;
-        let Self { half_one_in, error_one_in, full_one_in, slowest, .. } = *self;
+        let Self { half_one_in, error_one_in, full_one_in, slow_one_in, slowest, .. } = *self;
         let weather = Weather { cut_one_in, silence_one_in, late_one_in, half_one_in };
-        let wear = Wear { error_one_in, slowest: slowest * 1_000, full_one_in };
+        let wear = Wear { error_one_in, slowest: slowest * 1_000, full_one_in, slow_one_in };
         Conditions { seed, switch_one_in, weather, wear }
     }
 
@@ -150,6 +152,7 @@ impl Plan {
         with(&|plan| plan.half_one_in = 0);
         with(&|plan| plan.error_one_in = 0);
         with(&|plan| plan.full_one_in = 0);
+        with(&|plan| plan.slow_one_in = 0);
         with(&|plan| plan.slowest = 20);
         smaller
     }
@@ -163,7 +166,8 @@ impl Display for Plan {
         write!(f, ",rounds={},switch={},cut={}", self.rounds, self.switch_one_in, self.cut_one_in)?;
         write!(f, ",silence={},late={}", self.silence_one_in, self.late_one_in)?;
         write!(f, ",half={},error={}", self.half_one_in, self.error_one_in)?;
-        write!(f, ",full={},slowest={}", self.full_one_in, self.slowest)?;
+        write!(f, ",full={},slow={}", self.full_one_in, self.slow_one_in)?;
+        write!(f, ",slowest={}", self.slowest)?;
         self.kills.iter().try_for_each(|at| write!(f, ",kill={at}"))?;
         self.pauses.iter().try_for_each(|(at, length)| write!(f, ",pause={at}+{length}"))
     }
@@ -206,6 +210,7 @@ impl FromStr for Plan {
                         "half" => &mut plan.half_one_in,
                         "error" => &mut plan.error_one_in,
                         "full" => &mut plan.full_one_in,
+                        "slow" => &mut plan.slow_one_in,
                         "slowest" => &mut plan.slowest,
                         _ => return Err(odd(part)),
                     };

@@ -21,6 +21,8 @@ pub(crate) struct History {
     /// Blocks that held their latest write when the rival had the file, and the pointer.
     whole: Vec<bool>,
     pub(crate) faults: Vec<String>,
+    /// What was done, in order: to be read where there is a fault.
+    pub(crate) done: Vec<String>,
 }
 
 /// The writes that a word of a block may be of.
@@ -69,6 +71,7 @@ impl History {
             is_uncertain: false,
             whole: Vec::new(),
             faults: Vec::new(),
+            done: Vec::new(),
         }
     }
 
@@ -86,29 +89,34 @@ impl History {
     /// The number of a write of the holder that begins.
     pub(crate) fn writes(&mut self, blocks: Range<usize>) -> u64 {
         self.written += 1;
+        self.done.push(format!("write {} to {blocks:?}", self.written));
         self.blocks[blocks].iter_mut().for_each(|block| block.later.push(self.written));
         self.written
     }
 
     /// The call that made the latest write has failed, and the holder makes no other.
     pub(crate) fn fails(&mut self) {
+        self.done.push("the call fails".to_owned());
         self.failed = Some(self.written);
     }
 
     /// The pointer is about to name the latest write, which is in `block`.
     pub(crate) fn publishes(&mut self, block: usize) -> u64 {
+        self.done.push(format!("publish {}", self.written));
         self.pointer.later.push(self.written);
         self.published.push((self.written, block));
         self.written
     }
 
     /// A commit of these blocks is submitted; index [`BLOCKS`] is the pointer.
-    pub(crate) fn commits(&self, blocks: Range<usize>) -> Commit {
+    pub(crate) fn commits(&mut self, blocks: Range<usize>) -> Commit {
+        self.done.push(format!("commit {blocks:?} until {}", self.written));
         Commit { blocks, until: self.written }
     }
 
     /// A commit was acknowledged.
     pub(crate) fn committed(&mut self, commit: &Commit) {
+        self.done.push(format!("acknowledged: {commit:?}"));
         for index in commit.blocks.clone() {
             let block = if index == BLOCKS { &mut self.pointer } else { &mut self.blocks[index] };
             let was_open = block.later.first().is_some_and(|number| *number <= commit.until);
@@ -137,6 +145,7 @@ impl History {
 
     /// The rival has the file, and this is what it holds.
     pub(crate) fn taken(&mut self, region: &[u8]) {
+        self.done.push("the rival has the file".to_owned());
         self.is_taken = true;
         let pointer =
             region[BLOCKS * BLOCK..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));

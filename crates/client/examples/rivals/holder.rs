@@ -162,6 +162,7 @@ impl<'a> Holder<'a> {
     }
 
     fn note(&self, known: &mut History, error: &RegionError) {
+        known.done.push(format!("{error}; by {}", self.region.path()));
         match error {
             RegionError::Broken => {}
             RegionError::Server(_) => known.is_uncertain = true,

@@ -92,6 +92,9 @@ fn play(contest: &Contest, random: &Random, written: &mut u64) -> Result<(), Vec
     let outcome = outcome.and_then(|()| rival.look_again());
     let history = history.into_inner().unwrap_or_else(PoisonError::into_inner);
     *written = history.written();
+    if !history.faults.is_empty() {
+        history.done.iter().for_each(|step| eprintln!("  {step}"));
+    }
     match outcome {
         Ok(()) if history.faults.is_empty() => Ok(()),
         Ok(()) => Err(history.faults),

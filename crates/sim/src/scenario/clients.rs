@@ -5,6 +5,7 @@ use super::{
 };
 use crate::failure::Failure;
 use crate::machine::ProgramNumber;
+use crate::net::KEEP_ALIVE;
 use crate::plan::{Plan, Work};
 
 impl Scenario<'_> {
@@ -26,6 +27,10 @@ impl Scenario<'_> {
         }
         self.machine.net.weather = crate::net::Weather::default();
         self.machine.disk.wear = crate::disk::Wear::default();
+        // A server keeps what a client had open that is gone without a word, until it learns of it.
+        if self.plan.half_one_in > 0 && !self.pass(self.machine.now + KEEP_ALIVE)? {
+            return Ok(());
+        }
         // A server is started again to trust a disk that has failed a flush.
         if self.plan.error_one_in > 0 && !self.kill_server(false)? {
             return Ok(());

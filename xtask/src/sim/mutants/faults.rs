@@ -171,7 +171,7 @@ pub(super) const FAULTS: &[Fault] = &[
         places: &[Place {
             file: "crates/server/src/state/open.rs",
             right: "Some(claim) => self.sequence().enter(claim)?,",
-            wrong: "Some(claim) if PLANTED && claim.modifies && !claim.replays => {\n                self.admit(claim)?;\n                std::thread::sleep(std::time::Duration::from_millis(2));\n                self.sequence().begin()\n            }\n            Some(claim) => self.sequence().enter(claim)?,",
+            wrong: "Some(claim) if PLANTED && claim.modifies && !claim.replays => {\n                self.admit(claim)?;\n                static ASKED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);\n                if ASKED.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 8 == 0 {\n                    std::thread::sleep(std::time::Duration::from_millis(30));\n                }\n                self.sequence().begin()\n            }\n            Some(claim) => self.sequence().enter(claim)?,",
         }],
     },
     Fault {
