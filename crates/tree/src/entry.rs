@@ -19,8 +19,8 @@ use super::disk_clock;
 use super::error::ShareError;
 use super::handle::Handle;
 use super::inline::InlineIo;
+use super::marks::{self, Marks};
 use super::metadata::{FileKey, Metadata, from_file_time};
-use super::modified::{self, Marks};
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -398,7 +398,7 @@ impl Entry {
 
     /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub fn note_written(&self) -> Result<(), ShareError> {
-        if self.keeps_write_time() {
+        if self.marks.keeps_write_time() {
             return Ok(());
         }
         let write = Some(disk_clock::file_time());
@@ -446,7 +446,9 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
-            change.attributes.map(modified::note_attributes);
+            if change.attributes.is_some_and(|set| !set.contains(DosAttributes::ARCHIVE)) {
+                marks::note_cleared();
+            }
         }
         Ok(())
     }

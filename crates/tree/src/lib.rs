@@ -4,7 +4,7 @@
 //! * [`creation`]: create; [`emptying`]: overwrite; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
-//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`modified`], [`volume`]: facts;
+//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`modified`], [`marks`], [`volume`]: facts;
 //! * [`place`]: the place of the share; [`policy`]: the rights of users, which may be replaced while the share is
 //!   served;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive a crash; [`identity`]: distinguishes their files from later ones;
@@ -40,6 +40,7 @@ pub mod left_over;
 pub mod limits;
 mod links;
 mod lookup;
+mod marks;
 mod metadata;
 mod modified;
 mod mounts;

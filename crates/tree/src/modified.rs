@@ -10,22 +10,13 @@
 //!
 //! Spec: MS-FSA §2.1.4.17 (noting that a file has been modified), §2.1.5.15.2 (UserSetModificationTime).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use rustix::fs::{Timespec, Timestamps};
 
 use super::attributes::{self, DosAttributes};
 use super::entry::{Entry, OMIT};
 use super::error::ShareError;
+use super::marks;
 use super::rights::MayRemove;
-
-/// What an entry knows of its file for the next change.
-#[derive(Debug, Default)]
-pub(super) struct Marks {
-    /// [`CLEARED`] when ARCHIVE was last seen set; 0: never.
-    archived_at: AtomicU64,
-    keeps_write_time: AtomicBool,
-}
 
 impl Entry {
     /// Changes bytes. ARCHIVE is set first: a crash in between costs a backup one file, not the change.
@@ -56,8 +47,8 @@ impl Entry {
         if self.device().is_some() || !self.has_bytes() {
             return;
         }
-        let cleared = CLEARED.load(Ordering::Acquire);
-        if self.marks().archived_at.load(Ordering::Relaxed) == cleared {
+        let cleared = marks::cleared();
+        if self.marks().is_archived(cleared) {
             return;
         }
         let fd = self.facts_fd();
@@ -71,41 +62,20 @@ impl Entry {
             .is_ok(),
         };
         if has_it {
-            self.marks().archived_at.store(cleared, Ordering::Relaxed);
+            self.marks().note_archived(cleared);
         }
     }
 
     // The time of last write of a stream is its file's, and moves with the file's bytes alone.
     fn kept_write_time(&self) -> Option<Timespec> {
-        if !self.marks().keeps_write_time.load(Ordering::Relaxed) || self.is_stream() {
+        if !self.marks().keeps_write_time() || self.is_stream() {
             return None;
         }
         let stat = rustix::fs::fstat(self.as_fd()).ok()?;
         let tv_nsec = stat.st_mtime_nsec.try_into().ok()?;
         Some(Timespec { tv_sec: stat.st_mtime, tv_nsec })
     }
-
-    pub(super) fn keeps_write_time(&self) -> bool {
-        self.marks().keeps_write_time.load(Ordering::Relaxed)
-    }
 }
-
-impl Marks {
-    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
-    pub(super) fn keep_write_time(&self, keeps: bool) {
-        self.keeps_write_time.store(keeps, Ordering::Relaxed);
-    }
-}
-
-/// A client has set the attributes of a file, with ARCHIVE or without. To be called when they are set.
-pub(super) fn note_attributes(set: DosAttributes) {
-    if !set.contains(DosAttributes::ARCHIVE) {
-        CLEARED.fetch_add(1, Ordering::Release);
-    }
-}
-
-/// How often clients have cleared ARCHIVE, of any file.
-static CLEARED: AtomicU64 = AtomicU64::new(1);
 
 #[cfg(test)]
 mod tests {
