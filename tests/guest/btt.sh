@@ -38,7 +38,8 @@ check "$whose, $life: the image is there" same
 # Sectors of one number each, behind the image, until the power is cut.
 first=$((length / sector))
 echo streaming
-n=$((life == again ? 1000000 : 0))
+n=0
+[ "$life" = again ] && n=1000000
 while :; do
   n=$((n + 1))
   yes "$(printf %07d $n)" | head -c "$sector" |
