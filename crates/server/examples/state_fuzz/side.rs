@@ -224,7 +224,7 @@ impl Side {
             _ => None,
         });
         let (key, state) =
-            leased.unwrap_or((Key::of_open(opened.file_id), caching(opened.oplock_level)));
+            leased.unwrap_or_else(|| (Key::of_open(opened.file_id), caching(opened.oplock_level)));
         let name = match wanted.caching {
             Caching::Lease(..) => format!("client {}'s lease {:?}", step.client, &key.0[..2]),
             _ => format!("the oplock of open {}", step.open),
