@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
-use crate::workspace;
+use crate::{samba, workspace};
 
 /// Installs what is missing, or says what to install.
 pub(crate) fn run() -> Outcome {
@@ -19,6 +19,9 @@ pub(crate) fn run() -> Outcome {
     let ensurepip = Step::new("python3").args(["-c", "import ensurepip"]).quiet().finish()?;
     if !ensurepip.status.success() && !packages.contains(&"python3-venv") {
         packages.push("python3-venv");
+    }
+    if !samba::has_modules() {
+        packages.push(samba::MODULES_PACKAGE);
     }
     if packages.is_empty() {
         println!("  all programs are there");

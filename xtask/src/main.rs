@@ -33,6 +33,7 @@ mod rights;
 mod samba;
 mod siege;
 mod sim;
+mod states;
 mod suite;
 mod torture;
 mod workspace;
@@ -80,6 +81,10 @@ enum Task {
     Siege(siege::Options),
     /// Clients that do anything against a model, with cut connections and a server that is killed.
     Model(model::Options),
+    /// Ask our server and smbd the same, step by step: names, locks, leases.
+    Lockstep(states::Lockstep),
+    /// Clients at once on a few files: whoever caches is told of each change, and no two grants exclude each other.
+    Caching(states::Caching),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
     /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
@@ -179,6 +184,8 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Flood(options) => flood::run(options),
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
+        Task::Lockstep(options) => states::lockstep(options),
+        Task::Caching(options) => states::caching(options),
         Task::Sim(options) => sim::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),

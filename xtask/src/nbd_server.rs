@@ -21,6 +21,11 @@ impl Volume {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// A volume that is there.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// Checks the volume; one of mode file has nothing to check.
     pub(crate) fn check(&self) -> Result<(), String> {
         let checked = || -> Result<(), Failure> {

@@ -42,9 +42,9 @@ impl Samba {
 
     /// The same for two ordinary users, with what files of Windows have kept in attributes.
     pub(crate) fn start_fairly(directory: &Path) -> Result<Self, Failure> {
-        if !Path::new(MODULES).exists() && !Path::new(MODULES_ELSEWHERE).exists() {
+        if !has_modules() {
             return Err(Failure::new("smbd lacks the modules for streams and access lists")
-                .remedy("apt-get install --no-install-recommends samba-vfs-modules"));
+                .remedy(format!("apt-get install --no-install-recommends {MODULES_PACKAGE}")));
         }
         // They have no rights of their own on this machine.
         open_to_all(directory, 0o777)?;
@@ -107,6 +107,11 @@ impl Samba {
 fn open_to_all(directory: &Path, mode: u32) -> Result<(), Failure> {
     fs::set_permissions(directory, fs::Permissions::from_mode(mode))
         .map_err(Failure::io("opening to all", directory))
+}
+
+/// Whether smbd can keep in attributes what files of Windows have.
+pub(crate) fn has_modules() -> bool {
+    Path::new(MODULES).exists() || Path::new(MODULES_ELSEWHERE).exists()
 }
 
 /// What smbd is set up for.
@@ -242,6 +247,8 @@ const GLOBAL: &str = "[global]
   map to guest = bad user
 ";
 
+/// What brings these modules.
+pub(crate) const MODULES_PACKAGE: &str = "samba-vfs-modules";
 /// One of the modules that Debian packs apart, on the machines it is met on.
 const MODULES: &str = "/usr/lib/x86_64-linux-gnu/samba/vfs/streams_xattr.so";
 const MODULES_ELSEWHERE: &str = "/usr/lib/aarch64-linux-gnu/samba/vfs/streams_xattr.so";

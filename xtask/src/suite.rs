@@ -10,7 +10,7 @@ use crate::peer::Against;
 use crate::process::Step;
 use crate::{
     bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, model, polling,
-    siege, sim, torture, workspace,
+    siege, sim, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 24] = [
+const STEPS: [SuiteStep; 26] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -272,6 +272,20 @@ const STEPS: [SuiteStep; 24] = [
         name: "model",
         about: "clients that do anything, cut off and with the server killed, against a model",
         run: || model::run(&model::Options::short()),
+        needed_by_all: false,
+        is_quick: true,
+    },
+    SuiteStep {
+        name: "lockstep",
+        about: "names, locks and leases, step by step beside smbd",
+        run: || states::lockstep(&states::Lockstep::short()),
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "caching",
+        about: "clients that cache, lock, rename and delete the same files at once",
+        run: || states::caching(&states::Caching::short()),
         needed_by_all: false,
         is_quick: true,
     },

@@ -9,11 +9,13 @@
 //! | `rdma/src/interface/waker.rs` | [`a_call_ends_the_sleep`], [`each_of_two_calls_ends_a_sleep`] |
 //! | `rdma/src/soft/done.rs` | [`all_that_workers_hand_back_arrives`] |
 //! | `remote/src/region/recall.rs` | [`a_recall_ends_the_sleep_of_its_owner`], [`one_side_gives_the_region_back`] |
-//! | `server/src/state/work.rs`, `basics/src/event.rs` | [`who_waits_for_the_end_sees_it`], [`nothing_begins_behind_the_end`] |
+//! | `server/src/connections/work.rs`, `basics/src/event.rs` | [`who_waits_for_the_end_sees_it`], [`nothing_begins_behind_the_end`] |
 //!
 //! Short form: `cargo test --release -p landfast-interleavings`, with at most two preemptions of a thread. Long form:
 //! `cargo xtask interleavings`, with as many as there are.
 #![forbid(unsafe_code)]
+// Checks of all targets compile the library with tests, whatever its manifest says.
+#![cfg(not(test))]
 
 extern crate self as basics;
 extern crate self as rdma;
@@ -32,7 +34,7 @@ mod event;
 #[expect(dead_code, reason = "a region has more to do with it than the models")]
 #[path = "../../remote/src/region/recall.rs"]
 mod recall;
-#[path = "../../server/src/state/work.rs"]
+#[path = "../../server/src/connections/work.rs"]
 #[expect(dead_code, reason = "a session asks more of it than the models")]
 mod work;
 

@@ -65,7 +65,10 @@ fn stores_and_fences(medium: &dyn Medium, record: &[u8]) -> Result<Duration, pme
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (plain, one, two) = (memory()?, log_of(1)?, log_of(2)?);
-    println!("{:>6} {:>14} {:>14} {:>14}   ns, p50 of {ROUNDS} rounds", "bytes", "store+fence", "log", "mirror of 2");
+    println!(
+        "{:>6} {:>14} {:>14} {:>14}   ns, p50 of {ROUNDS} rounds",
+        "bytes", "store+fence", "log", "mirror of 2"
+    );
     for len in [32, 64, 256, 4096] {
         let record = vec![7; len];
         let mut columns = [Vec::new(), Vec::new(), Vec::new()];

@@ -117,6 +117,46 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_beyond_the_limit_is_closed_and_one_that_ends_makes_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let handle = server(memory(), &[Address::Unix(path.clone())]);
+        let connect = || {
+            let mut socket = UnixStream::connect(&path).unwrap();
+            let is_greeted = socket.read_exact(&mut [0; 18]).is_ok();
+            is_greeted.then_some(socket)
+        };
+        let mut all: Vec<_> = (0..256).map(|_| connect().expect("below the limit")).collect();
+        assert!(connect().is_none());
+        drop(all.pop());
+        while handle.connections() == 256 {
+            std::thread::yield_now();
+        }
+        assert!(connect().is_some());
+    }
+
+    #[test]
+    fn a_client_that_reads_no_replies_delays_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = tempfile::tempfile_in(directory.path()).unwrap();
+        file.set_len(1 << 20).unwrap();
+        for device in [memory(), Arc::new(FileDevice::new(file).unwrap())] {
+            let path = directory.path().join("nbd.sock");
+            let handle = server(device, &[Address::Unix(path.clone())]);
+            let mut deaf = UnixStream::connect(&path).unwrap();
+            negotiate(&mut deaf);
+            // More than the socket holds of replies: the server's thread waits in its send.
+            for number in 0..16 {
+                deaf.write_all(&request(0, number, 0, 1 << 20)).unwrap();
+            }
+            exchange(&mut UnixStream::connect(&path).unwrap());
+            // The server ends, too, while the client still reads nothing.
+            drop(handle);
+            drop(deaf);
+        }
+    }
+
+    #[test]
     fn a_server_that_ends_ends_its_connections() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nbd.sock");

@@ -450,6 +450,19 @@ mod tests {
         assert_eq!(again.persist_whole(), Err(MediumError::Poisoned));
     }
 
+    // The kernel flushes no null device: EINVAL.
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_file_whose_flush_failed_stays_poisoned_when_it_is_opened_again() {
+        let file = File::open("/dev/null").unwrap();
+        let group = CommitGroup::of(&file).unwrap();
+        assert!(!group.group().is_poisoned());
+        assert_eq!(group.persist(), Err(MediumError::Poisoned));
+        drop(group);
+        // Before anything is flushed again.
+        assert!(CommitGroup::of(&file).unwrap().group().is_poisoned());
+    }
+
     // Keeps the inode numbers in use: a file of another test that got a poisoned number would be poisoned.
     fn keep_numbers(files: impl IntoIterator<Item = File>) {
         files.into_iter().for_each(std::mem::forget);

@@ -18,16 +18,18 @@ use smb::crypto::{SigningAlgorithm, SigningKey};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use tree::{CommonNames, Share, ShareConfig};
 
+use crate::access::Identity;
 use crate::access::Rights;
+use crate::access::Target;
 use crate::config::{PushPolicy, SigningPolicy, Users};
-use crate::dispatch::{Connection, Stage, end_of_connection};
+use crate::connections::link::Agreed;
+use crate::connections::session::SessionParts;
+use crate::connections::{Channel, Frame, Link, Outbox, Parcel, Session};
+use crate::dispatch::connection::Stage;
+use crate::dispatch::{Connection, end_of_connection};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::service::{Core, CoreParts};
-use crate::state::link::Agreed;
-use crate::state::session::SessionParts;
-use crate::state::tree::Target;
-use crate::state::{Channel, Frame, Identity, Link, Outbox, Parcel, Session};
 
 pub use crate::transport::direct::first_look;
 pub use tree::fuzzing::{log_of_opens, xattrs};
@@ -76,7 +78,11 @@ impl Machine {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }, Clock::host()),
+            push: Push::new(
+                PushPolicy { grace, ..PushPolicy::default() },
+                Clock::host(),
+                runtime.clone(),
+            ),
             runtime,
             first_serial: 1,
         }));
@@ -84,8 +90,9 @@ impl Machine {
         core.push.attach(Arc::new(Yes::default()), address, None);
         let outbox = Arc::new(Letters::default());
         let queue = Box::new(Arc::clone(&outbox));
-        let link = Link::new(Arc::clone(&core), address, address, queue, None);
-        Self { core, connection: Connection::new(Arc::new(link)), outbox }
+        let link = Link::new(Arc::clone(&core.connections), address, address, queue, None);
+        let connection = Connection::new(Arc::clone(&core), Arc::new(link));
+        Self { core, connection, outbox }
     }
 
     /// A session of dialect 3.1.1 that signs with `key`, and has push connection 1.
@@ -109,7 +116,7 @@ impl Machine {
         let session = Arc::new(Session::new(SessionParts {
             id: 7,
             identity: Identity::user("user"),
-            account: self.core.accounts.of(&Identity::user("user")),
+            account: self.core.connections.accounts.of(&Identity::user("user")),
             place: None,
             agreed,
             signing: Some(signing),
@@ -120,9 +127,9 @@ impl Machine {
             since: self.core.now(),
         }));
         let enter = |target| session.connect_tree(target, Rights::ALL).expect("room").id;
-        let disk = enter(Target::Disk(Arc::clone(&self.core.shares()[0])));
+        let disk = enter(Target::Disk(Arc::clone(&self.core.files.shares()[0])));
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
-        assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
+        assert!(self.core.sessions.add(Arc::clone(&session)), "it is the only one");
         self.core.push.add_connection(session.id, PushConnection(1));
         let channel = Arc::new(Channel { session, signing: Some(of_channel) });
         channel.session.join(link, Arc::clone(&channel)).expect("it is the first");
@@ -151,15 +158,15 @@ impl Machine {
     /// Some state of the peer is left after a while: `turn` is called to let the server's tasks
     /// run.
     pub fn end(self, mut turn: impl FnMut()) {
-        end_of_connection(&self.connection.link);
-        crate::state::durable::close_all(&self.core, self.core.orphans.drain());
+        end_of_connection(&self.core, &self.connection.link);
+        crate::state::closing::close_all(&self.core.files, self.core.files.orphans.drain());
         let deadline = Instant::now() + PATIENCE;
         loop {
             turn();
             let left = (
-                self.core.all_sessions().len(),
-                self.core.nodes.len(),
-                self.core.nodes.leases(),
+                self.core.sessions.all().len(),
+                self.core.files.nodes.len(),
+                self.core.files.nodes.leases(),
                 self.core.push.counts().0,
             );
             if left == (0, 0, 0, 0) {

@@ -19,7 +19,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use crate::service::file_time;
+use crate::time::file_time;
 use crate::users::Stamp;
 
 /// How tickets are checked.

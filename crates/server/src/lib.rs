@@ -6,14 +6,17 @@
 //! | module | what it is |
 //! |---|---|
 //! | `access` | who may do what: one decision per object and operation |
-//! | `state` | connections, sessions, trees, opens, files, leases, locks: no sockets |
+//! | `identity` | who the server is: names, GUID, users |
+//! | `state` | files, opens, leases, locks: no sessions, no connections |
 //! | `status` | the failures of a share, as clients are told them |
-//! | `service` | what all connections share; the lock order |
+//! | `connections` | links and sessions, without sockets |
+//! | `service` | the parts of the server as one value |
 //! | `dispatch` | one file per command: answered now, or later |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall; the gate of the engine threads (`remote::host`) |
 //! | `exports` | opening shares: what can fail first, then what changes the disk |
 //! | `host` | what the machine says of its network |
 //! | `kerberos` | the keytab's file |
+//! | `upkeep` | periodic checks |
 //! | `reload` | other users and shares while it serves |
 //! | [`users`] | users of a file, by NT hash |
 //! | [`report`] | what goes on, for whoever operates the server |
@@ -21,6 +24,7 @@
 
 mod access;
 mod config;
+mod connections;
 mod descriptors;
 mod dispatch;
 mod exports;
@@ -28,6 +32,7 @@ mod exports;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod host;
+mod identity;
 mod kerberos;
 mod limits;
 mod memory;
@@ -40,7 +45,9 @@ mod service;
 mod shared;
 mod state;
 mod status;
+mod time;
 mod transport;
+mod upkeep;
 pub mod users;
 
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};

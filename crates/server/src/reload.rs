@@ -19,11 +19,12 @@ use thiserror::Error;
 use tracing::{info, warn};
 use tree::{Share, ShareConfig, ShareOpenError};
 
+use crate::access::Identity;
 use crate::config::Users;
+use crate::connections::Session;
 use crate::exports;
 use crate::push;
 use crate::service::Core;
-use crate::state::{Identity, Session, persistent};
 
 /// The outcome of [`crate::Running::reload`].
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -74,9 +75,10 @@ pub(crate) async fn reload(
             session.work().settled().await;
         }
         // No region of a closed session is mapped any more.
-        push::ended_with(core, &ended).await;
+        let ids: Vec<_> = ended.iter().map(|session| session.id).collect();
+        push::ended_with(&core.push, &ids).await;
     };
-    if tokio::time::timeout(core.limits.shutdown_grace, closed).await.is_err() {
+    if tokio::time::timeout(core.connections.limits.shutdown_grace, closed).await.is_err() {
         warn!("sessions that were ended are still busy with a file or a region");
     }
     info!(?reloaded, "users and shares are replaced");
@@ -92,14 +94,14 @@ fn replace(
     if let Some(name) = exports::duplicate(wanted) {
         return Err(ReloadError::ConfigDuplicateShare(name.to_owned()));
     }
-    let before = core.shares();
+    let before = core.files.shares();
     let named = |shares: &[Arc<Share>], name: &str| {
         shares.iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
     };
     let is_open = |config: &&ShareConfig| named(&before, &config.name).is_some();
     let (goes_on, new): (Vec<_>, Vec<_>) = wanted.iter().partition(is_open);
     let kept: Vec<_> = goes_on.iter().filter_map(|config| named(&before, &config.name)).collect();
-    let added = exports::open(&new, &kept, &core.names, &core.environment, &users, capture)?;
+    let added = exports::open(&new, &kept, &core.files.names, &core.environment, &users, capture)?;
     let mut reloaded = Reloaded {
         added: new.iter().map(|config| config.name.clone()).collect(),
         moved: names(kept.iter().filter(|share| share.has_moved())),
@@ -115,10 +117,11 @@ fn replace(
         share.set_policy(config);
     }
     reloaded.removed = names(before.iter().filter(|share| named(&shares, share.name()).is_none()));
-    core.set_users(users);
+    core.identity.set_users(users);
     // Before any client can enter: a file that a client wants may belong to a persistent open.
-    added.iter().for_each(|share| persistent::restore(core, share));
-    core.set_shares(shares);
+    let restorer = core.restorer();
+    added.iter().for_each(|share| restorer.restore(share));
+    core.files.set_shares(shares);
     Ok(reloaded)
 }
 
@@ -129,13 +132,14 @@ fn names<'a>(shares: impl Iterator<Item = &'a Arc<Share>>) -> Vec<String> {
 /// Ends the sessions that lost a right, and gives up their durable opens. The caller has to wait for
 /// what these sessions are still doing.
 fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Session>> {
+    let users = core.identity.users();
     let is_welcome = |session: &Session| {
         let trees = session.all_trees();
-        core.is_welcome(&session.identity)
-            && trees.iter().all(|tree| core.is_welcome_in(&session.identity, tree))
+        session.identity.is_welcome_to(&users)
+            && trees.iter().all(|tree| core.files.is_welcome_in(&session.identity, tree))
     };
     let mut ended = Vec::new();
-    for session in core.all_sessions().into_iter().filter(|session| !is_welcome(session)) {
+    for session in core.sessions.all().into_iter().filter(|session| !is_welcome(session)) {
         let user = match &session.identity {
             Identity::User(name) => name,
             Identity::Guest { .. } => "a guest",
@@ -144,11 +148,11 @@ fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Session>> {
         core.dissolve_session(session.id);
         ended.push(session);
     }
-    let orphans = core.orphans.all().into_iter().filter(|open| {
+    let orphans = core.files.orphans.all().into_iter().filter(|open| {
         let user = &open.origin.user;
-        !core.is_welcome(user) || !core.is_welcome_in(user, &open.tree)
+        !user.is_welcome_to(&users) || !core.files.is_welcome_in(user, &open.tree)
     });
-    core.orphans.give_up(&orphans.map(|open| open.serial).collect::<Vec<_>>());
+    core.files.orphans.give_up(&orphans.map(|open| open.serial).collect::<Vec<_>>());
     ended
 }
 
@@ -158,7 +162,7 @@ pub(crate) async fn watch_users(core: Weak<Core>) {
     loop {
         {
             let Some(core) = core.upgrade() else { return };
-            let revision = core.users().store().revision();
+            let revision = core.identity.users().store().revision();
             if seen.replace(revision).is_some_and(|seen| seen != revision) {
                 drop(end_unwelcome(&core));
             }
@@ -183,11 +187,11 @@ mod tests {
         config.shares.clone_from(&shares);
         let running = Server::start(config).await.unwrap();
         let core = running.core();
-        let before = core.shares();
+        let before = core.files.shares();
         assert!(before[0].keeps_names_with(&before[1]));
         reload(core, Users::default(), Vec::new(), None).await.unwrap();
-        assert!(core.shares().is_empty());
+        assert!(core.files.shares().is_empty());
         reload(core, Users::default(), shares, None).await.unwrap();
-        assert!(core.shares().iter().all(|share| share.keeps_names_with(&before[0])));
+        assert!(core.files.shares().iter().all(|share| share.keeps_names_with(&before[0])));
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -32,9 +33,10 @@ use crate::push::{self, Push, PushGate};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::state::{Resource as Held, durable, persistent};
+use crate::state::{Resource as Held, closing};
 use crate::transport::direct::Direct;
 use crate::transport::tcp;
+use crate::upkeep;
 
 /// The file server.
 #[derive(Debug)]
@@ -103,32 +105,25 @@ impl Server {
             guid: Guid(guid),
             tcp_address: Some(tcp_address),
             announced: config.announced,
-            push: Push::new(config.push, environment.clock.clone()),
+            push: Push::new(config.push, environment.clock.clone(), Handle::current()),
             environment,
-            runtime: tokio::runtime::Handle::current(),
+            runtime: Handle::current(),
             first_serial,
         }));
         let restoring = Arc::clone(&core);
         let restore = move || {
-            restoring.shares().iter().for_each(|share| persistent::restore(&restoring, share));
+            let restorer = restoring.restorer();
+            restoring.files.shares().iter().for_each(|share| restorer.restore(share));
         };
         // Before the first client: a file that a client wants may belong to a persistent open.
         let _ = tokio::task::spawn_blocking(restore).await;
-        let orphans = Arc::clone(&core.orphans);
-        let scavenged = Arc::downgrade(&core);
-        keep_going(&core, "the end of durable opens", move || {
-            durable::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans))
-        });
-        let tidied = Arc::downgrade(&core);
-        keep_going(&core, "giving memory back", move || memory::tidy(Weak::clone(&tidied)));
-        let watched = Arc::downgrade(&core);
-        keep_going(&core, "the watch over users", move || {
-            reload::watch_users(Weak::clone(&watched))
-        });
+        look_after(&core);
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         if engine.is_some() {
             let swept = Arc::downgrade(&core);
-            keep_going(&core, "the sweep of regions", move || push::sweep(Weak::clone(&swept)));
+            keep_going((&core.runtime, &core.connections), "the sweep of regions", move || {
+                upkeep::sweep(Weak::clone(&swept))
+            });
         }
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
@@ -152,6 +147,23 @@ impl Server {
         let shares = exports::look(&wanted, &[], &names, &environment, &config.users, capture)?;
         Ok(shares.iter().map(Share::class).collect())
     }
+}
+
+/// What goes on beside all requests, as long as the server lives.
+fn look_after(core: &Arc<Core>) {
+    let orphans = Arc::clone(&core.files.orphans);
+    let (scavenged, clock) = (Arc::downgrade(core), core.environment.clock.clone());
+    keep_going((&core.runtime, &core.connections), "the end of durable opens", move || {
+        upkeep::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans), clock.clone())
+    });
+    let tidied = Arc::downgrade(core);
+    keep_going((&core.runtime, &core.connections), "giving memory back", move || {
+        memory::tidy(Weak::clone(&tidied))
+    });
+    let watched = Arc::downgrade(core);
+    keep_going((&core.runtime, &core.connections), "the watch over users", move || {
+        reload::watch_users(Weak::clone(&watched))
+    });
 }
 
 // The body of an `async fn` is compiled by each program that awaits it, with all that it starts: the whole server. A box
@@ -211,7 +223,7 @@ fn open_engine(
         provider,
         engine,
         threads,
-        runtime: tokio::runtime::Handle::current(),
+        runtime: Handle::current(),
         stop_grace: config.limits.shutdown_grace,
     };
     OpenHost::open(options).map_err(failed)
@@ -239,7 +251,7 @@ fn run_engine(engine: OpenHost, core: &Arc<Core>) -> Result<Host, StartError> {
     let handle = engine.handle();
     let (address, same_host) = (handle.address(), handle.same_host());
     core.push.attach(Arc::new(handle.clone()), address, same_host);
-    let gate = Arc::new(PushGate::new(core));
+    let gate = Arc::new(PushGate::new(&core.push));
     // Connections that are no push connections are SMB Direct.
     let direct =
         |engine: &dyn Engine| Direct::new(Arc::clone(core), engine.waker(), engine.inline_max());
@@ -315,7 +327,7 @@ impl Running {
     /// for the operation, as for every system call.
     pub async fn shutdown(mut self) -> bool {
         info!("stopping");
-        push::stop(&self.core, self.core.limits.shutdown_grace).await;
+        push::stop(&self.core.push, self.core.connections.limits.shutdown_grace).await;
         // There may be no receiver any more.
         let _ = self.stop.send(true);
         if let Some(serving) = self.serving.take() {
@@ -327,7 +339,7 @@ impl Running {
             left = tokio::task::spawn_blocking(|| engine.stop()).await.unwrap_or(0);
         }
         let core = Arc::clone(&self.core);
-        let close = move || durable::close_all(&core, core.orphans.drain());
+        let close = move || closing::close_all(&core.files, core.files.orphans.drain());
         let _ = tokio::task::spawn_blocking(close).await;
         if left > 0 {
             warn!(connections = left, "stopped, with operations inside files that do not end");
@@ -345,31 +357,31 @@ impl Drop for Running {
 }
 
 pub(crate) fn status_of(core: &Core) -> Status {
-    let counters = &core.counters;
-    let sessions = core.all_sessions();
+    let counters = &core.connections.counters;
+    let sessions = core.sessions.all();
     let (regions, push_connections) = core.push.counts();
     Status {
         connections: counters.connections.load(Ordering::Acquire),
-        unauthenticated: core.waiting.len(),
+        unauthenticated: core.connections.waiting.len(),
         connections_refused: counters.refused.load(Ordering::Relaxed),
         logons_failed: counters.logons_failed.load(Ordering::Relaxed),
         panics: counters.panics.load(Ordering::Relaxed),
         sessions: sessions.len(),
         opens: sessions.iter().map(|session| session.open_count()).sum(),
-        orphans: core.orphans.len(),
-        files: core.nodes.len(),
-        leases: core.nodes.leases(),
+        orphans: core.files.orphans.len(),
+        files: core.files.nodes.len(),
+        leases: core.files.nodes.leases(),
         regions,
         push_connections,
         stagings: counters.stagings.load(Ordering::Relaxed),
-        answer_bytes: core.accounts.held(Held::Answers),
-        request_bytes: core.accounts.held(Held::Requests),
-        waiting_bytes: core.accounts.held(Held::Waiting),
-        jobs: core.accounts.held(Held::Jobs),
-        locks: core.accounts.held(Held::Locks),
-        long_turns: core.reactor.long_turns(),
-        longest_turn_us: core.reactor.longest_us(),
-        directories_synced: core.shares().first().map_or(0, |one| one.directories_synced()),
+        answer_bytes: core.connections.accounts.held(Held::Answers),
+        request_bytes: core.connections.accounts.held(Held::Requests),
+        waiting_bytes: core.connections.accounts.held(Held::Waiting),
+        jobs: core.connections.accounts.held(Held::Jobs),
+        locks: core.connections.accounts.held(Held::Locks),
+        long_turns: core.connections.reactor.long_turns(),
+        longest_turn_us: core.connections.reactor.longest_us(),
+        directories_synced: core.files.shares().first().map_or(0, |one| one.directories_synced()),
     }
 }
 
@@ -506,7 +518,11 @@ mod tests {
         let other = started(2, &time).await;
         let [one, same, other] = [&one, &same, &other].map(|running| {
             let core = running.core();
-            (core.guid, core.next_serial(), core.reserve_session_id().unwrap().id())
+            (
+                core.identity.guid,
+                core.files.next_serial(),
+                core.sessions.reserve(&core.environment.random).unwrap().id(),
+            )
         });
         assert_eq!(one, same);
         assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2, "{one:?} {other:?}");

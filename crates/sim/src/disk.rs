@@ -116,7 +116,7 @@ impl Disk {
     }
 
     /// A flush begins.
-    pub(crate) fn begins_flush(&mut self, now: u64, inode: u64) -> Flush {
+    pub(crate) fn begins_flush(&self, now: u64, inode: u64) -> Flush {
         let covers = self.files.get(&inode).map_or(0, |file| file.made);
         let Wear { error_one_in, slowest, .. } = self.wear;
         let fails = error_one_in > 0 && self.chance.happens(1, error_one_in);

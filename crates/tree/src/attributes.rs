@@ -20,7 +20,7 @@
 //!
 //! Spec: MS-FSCC §2.6 (file attributes).
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::LazyLock;
 
 use rustix::fs::XattrFlags;
@@ -28,9 +28,9 @@ use rustix::io::Errno;
 
 use super::disk_clock;
 use super::error::ShareError;
-use super::extended::lacks;
-use super::metadata::FileKey;
+use super::inode::{FileKey, proc_name};
 use super::name_locks::NameLocks;
+use super::xattr::lacks;
 
 /// The attribute word of MS-FSCC §2.6. Unknown bits are kept out: [`DosAttributes::settable`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -265,11 +265,6 @@ pub(crate) fn is_kept(value: &[u8], is_directory: bool) -> bool {
             |stored: Stored| (stored.effective(is_directory), stored.creation, stored.change);
         shows(again) == shows(stored) && again.emit(is_directory) == written
     })
-}
-
-/// The name by which this process can open an open file again.
-pub(super) fn proc_name(fd: impl AsFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
 const NAME: &str = "user.landfast.dos";

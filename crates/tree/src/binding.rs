@@ -18,10 +18,10 @@ use basics::Random;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::attributes::proc_name;
 use super::error::ShareError;
-use super::extended::lacks;
-use super::metadata::identify;
+use super::inode::identify;
+use super::inode::proc_name;
+use super::xattr::lacks;
 
 /// The place of the streams of one file, as its xattr names it.
 #[derive(Clone, Copy, Debug, Eq)]

@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Share;
-use super::attributes::proc_name;
 use super::binding::Binding;
 use super::entry::Entry;
-use super::error::{ShareError, from_resolution};
+use super::error::ShareError;
+use super::inode::proc_name;
+use super::inode::{FileKey, identify, identify_at};
 use super::lookup::open_beneath;
-use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
 use super::rights::MayRemove;
 
@@ -208,21 +208,6 @@ impl Share {
             }
         }
         Ok(true)
-    }
-
-    pub(super) fn writable(&self) -> Result<(), ShareError> {
-        if self.is_read_only() { Err(ShareError::ConfigReadOnly) } else { Ok(()) }
-    }
-
-    pub(super) fn parent_of(&self, path: &SharePath) -> Result<OwnedFd, ShareError> {
-        if path.is_root() {
-            return Err(ShareError::AccessDenied);
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match open_beneath(&self.root, path.parent().for_system(), flags, Mode::empty()) {
-            Err(Errno::NOENT | Errno::NOTDIR) => Err(ShareError::PathNotFound),
-            other => other.map_err(from_resolution),
-        }
     }
 }
 

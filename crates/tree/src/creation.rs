@@ -16,7 +16,7 @@ use super::attributes::{self, DosAttributes, Stored};
 use super::binding::Binding;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
-use super::metadata::{self, FileKey, identify};
+use super::inode::{self, FileKey, identify};
 use super::name::SharePath;
 use super::pattern::folded;
 use super::rights::MayAdd;
@@ -117,8 +117,8 @@ impl Share {
         new: New,
         made: impl FnOnce(FileKey),
     ) -> Result<Entry, ShareError> {
-        let stat = metadata::stat(&fd)?;
-        let key = metadata::key(&stat);
+        let stat = inode::stat(&fd)?;
+        let key = inode::key(&stat);
         made(key);
         let default =
             if new.is_directory { DosAttributes::default() } else { DosAttributes::ARCHIVE };

@@ -252,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn no_flush_succeeds_once_a_device_may_have_lost_bytes() {
+        let (_dir, share, _) = share(NUMBER);
+        let entry = open(&share, "log").unwrap();
+        entry.persist(&NoGroup).unwrap();
+        entry.poison(&NoGroup);
+        // The device is the same by every name and handle.
+        for entry in [entry, open(&share, "Dir\\log").unwrap()] {
+            assert_eq!(entry.persist(&NoGroup), Err(ShareError::MediaPoisoned));
+        }
+    }
+
+    #[test]
     fn a_device_refuses_operations_of_regular_files() {
         let (dir, share, _) = share(NUMBER);
         let entry = open(&share, "log").unwrap();

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::metadata::file_time_of;
+use super::file_time::file_time_of;
 
 /// The time of day since 1970.
 pub(super) fn since_epoch() -> Duration {

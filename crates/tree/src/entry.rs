@@ -19,9 +19,12 @@ use super::attributes::{self, DosAttributes};
 use super::body::{Body, Flushes, PlainFile};
 use super::disk_clock;
 use super::error::ShareError;
+use super::file_time::from_file_time;
 use super::handle::Handle;
 use super::inline::InlineIo;
-use super::metadata::{FileKey, Metadata, from_file_time};
+use super::inode::{FileKey, proc_name};
+use super::marks::{self, Marks};
+use super::metadata::Metadata;
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -47,6 +50,7 @@ pub struct Entry {
     /// The generation of names in which this name was durable; the account of names (`unsynced`)
     /// knows whether it still is.
     durable_name: AtomicU64,
+    marks: Marks,
 }
 
 /// The file a stream belongs to.
@@ -84,6 +88,7 @@ impl Entry {
             link: OnceLock::new(),
             superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
+            marks: Marks::default(),
         }
     }
 
@@ -103,6 +108,10 @@ impl Entry {
     /// A device, whose name leads to `node`.
     pub(super) fn of_device(node: OwnedFd, key: FileKey, body: Arc<dyn Body>) -> Self {
         Self { is_device: true, ..Self::with(Arc::new(Handle::new(node)), key, body) }
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// The inode that holds the bytes.
@@ -267,7 +276,8 @@ impl Entry {
 
     /// Writes all of `bytes`; may wait. Placed and visible; durable only on a device.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        self.body()?.write_at(bytes, offset)
+        let body = self.body()?;
+        self.modify(|| body.write_at(bytes, offset))
     }
 
     /// Makes the bytes durable, sharing the flush with other opens of the file; may wait.
@@ -286,7 +296,7 @@ impl Entry {
 
     /// The end of the bytes of this handle.
     pub fn data_size(&self) -> Result<u64, ShareError> {
-        self.body.len()
+        self.body.size()
     }
 
     /// Whether the end of the bytes can be moved.
@@ -296,7 +306,8 @@ impl Entry {
 
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
-        self.body()?.resize(size)
+        let body = self.body()?;
+        self.modify(|| body.resize(size))
     }
 
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
@@ -330,11 +341,18 @@ impl Entry {
     /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
     /// file's.
     pub fn set_basic(&self, _leave: impl MaySet, change: BasicChange) -> Result<(), ShareError> {
-        self.note(change)
+        self.note(change)?;
+        if let Some(keeps) = change.keeps_write {
+            self.marks.keep_write_time(keeps);
+        }
+        Ok(())
     }
 
     /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub fn note_written(&self) -> Result<(), ShareError> {
+        if self.keeps_write_time() {
+            return Ok(());
+        }
         let write = Some(disk_clock::file_time());
         self.note(BasicChange { write, ..BasicChange::default() })
     }
@@ -362,7 +380,7 @@ impl Entry {
                 // An O_PATH handle: opening its /proc name reaches the same inode.
                 Err(Errno::BADF) => rustix::fs::utimensat(
                     rustix::fs::CWD,
-                    attributes::proc_name(fd),
+                    proc_name(fd),
                     &times,
                     rustix::fs::AtFlags::empty(),
                 )?,
@@ -380,6 +398,9 @@ impl Entry {
                     stored.change = Some(attributes::NotedChange::now(time));
                 }
             })?;
+            if let Some(set) = change.attributes {
+                marks::note_attributes(set);
+            }
         }
         Ok(())
     }
@@ -411,6 +432,8 @@ pub struct BasicChange {
     pub change: Option<u64>,
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
+    /// Whether changes of bytes by this handle leave the time of last write alone from now on.
+    pub keeps_write: Option<bool>,
 }
 
-const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+pub(super) const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

@@ -13,11 +13,12 @@ use std::os::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::inode::proc_name;
 use super::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
 use super::rights::MaySet;
+use super::xattr::{RACE_RETRIES_MAX, list_of, read_list};
 
 /// One extended attribute.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,8 +81,51 @@ impl Entry {
         Ok(ExtendedAttribute::size_of(lengths.into_iter()))
     }
 
-    /// Removes all extended attributes.
-    pub fn clear_extended_attributes(&self, _leave: impl MaySet) -> Result<(), ShareError> {
+    /// Gives the file these extended attributes and no others. Returns those that it had.
+    ///
+    /// # Errors
+    ///
+    /// Then it has those that it had.
+    pub(super) fn exchange_extended_attributes(
+        &self,
+        leave: impl MaySet,
+        list: &[ExtendedAttribute],
+    ) -> Result<Vec<ExtendedAttribute>, ShareError> {
+        list.iter().try_for_each(|attribute| check_name(&attribute.name).map(drop))?;
+        let mut before = Vec::new();
+        for name in self.extended_names()? {
+            match self.extended_value(&name) {
+                Ok(value) => before.push(ExtendedAttribute { name: name.into_bytes(), value }),
+                // Of a file that the server may only write. It can be overwritten, and this cannot be given back.
+                Err(ShareError::AccessDenied) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let cleared = self.clear_extended_attributes();
+        let exchanged = cleared.and_then(|()| self.set_extended_attributes(leave, list));
+        if exchanged.is_err() {
+            // The caller learns of the first failure.
+            let _ = self.restore_extended_attributes(&before);
+        }
+        exchanged.map(|()| before)
+    }
+
+    /// Gives the file the extended attributes that it had before.
+    pub(super) fn restore_extended_attributes(
+        &self,
+        before: &[ExtendedAttribute],
+    ) -> Result<(), ShareError> {
+        self.clear_extended_attributes()?;
+        let path = proc_name(self.facts_fd());
+        for ExtendedAttribute { name, value } in before {
+            let name = [NAMESPACE.as_bytes(), name].concat();
+            rustix::fs::setxattr(&path, &name[..], value, XattrFlags::empty())
+                .map_err(from_xattr)?;
+        }
+        Ok(())
+    }
+
+    fn clear_extended_attributes(&self) -> Result<(), ShareError> {
         let path = proc_name(self.facts_fd());
         for name in own_names(&path)? {
             match rustix::fs::removexattr(&path, format!("{NAMESPACE}{name}")) {
@@ -172,18 +216,6 @@ impl There {
     }
 }
 
-/// Bytes of the names of all xattrs of a file, those of this server included: bounds their number.
-pub(super) fn names_len(file: impl AsFd) -> usize {
-    rustix::fs::listxattr_query(proc_name(file)).unwrap_or(0)
-}
-
-/// Whether an inode certainly has no xattr of this name. Reading a value takes the right to read the inode, reading
-/// the list of names takes none.
-pub(super) fn lacks(path: &str, xattr: &str) -> bool {
-    let list = list_of(path);
-    list.is_ok_and(|list| list.split(|byte| *byte == 0).all(|name| name != xattr.as_bytes()))
-}
-
 /// Bytes of all extended attributes of an entry of an open directory, as
 /// [`ExtendedAttribute::size_of`] counts them, and how many there are.
 pub(super) fn size_at(directory: impl AsFd, name: &str) -> (u32, usize) {
@@ -224,32 +256,6 @@ fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
     }
 }
 
-fn list_of(path: &str) -> Result<Vec<u8>, Errno> {
-    read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list))
-}
-
-// A list as long as the kernel reports: most files have none.
-fn read_list(
-    ask: impl Fn() -> Result<usize, Errno>,
-    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-) -> Result<Vec<u8>, Errno> {
-    for _ in 0..RACE_RETRIES_MAX {
-        let mut list = vec![0; ask()?];
-        if list.is_empty() {
-            return Ok(list);
-        }
-        match read(&mut list) {
-            // The list has become longer.
-            Err(Errno::RANGE) => {}
-            len => {
-                list.truncate(len?);
-                return Ok(list);
-            }
-        }
-    }
-    Err(Errno::RANGE)
-}
-
 // 0 for an attribute that was removed meanwhile.
 fn value_len(path: &str, name: &str) -> usize {
     rustix::fs::getxattr_query(path, format!("{NAMESPACE}{name}")).unwrap_or(0)
@@ -278,9 +284,6 @@ pub const EA_NAME_MAX: usize = 250;
 const EA_VALUE_MAX: usize = 65_535;
 const NAMESPACE: &str = "user.";
 const OWN: &str = "landfast.";
-// How often a value that others change meanwhile is read again.
-const RACE_RETRIES_MAX: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,14 +23,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Share;
-use super::attributes::proc_name;
 use super::binding::Binding;
 use super::change::Replace;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::homes::open_homes;
+use super::inode::identify;
+use super::inode::proc_name;
 use super::lookup::open_beneath;
-use super::metadata::identify;
 use super::name::SharePath;
 use super::rights::MayAdd;
 
@@ -152,7 +152,7 @@ const NEW_MODE: Mode = Mode::from_raw_mode(0o777);
 mod tests {
     use super::*;
     use crate::rights::given::{MayAdd, MayRemove};
-    use crate::{DosAttributes, ShareConfig, homes};
+    use crate::{DosAttributes, ShareConfig, name};
 
     fn path(text: &str) -> SharePath {
         SharePath::parse(text).unwrap()
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_new_link_left_by_a_crash_is_removed_at_takeover() {
         let dir = tempfile::tempdir().unwrap();
-        let new = dir.path().join(homes::HOME).join(NEW);
+        let new = dir.path().join(name::HOME).join(NEW);
         std::fs::create_dir_all(&new).unwrap();
         std::fs::write(dir.path().join("file"), "stays").unwrap();
         std::fs::hard_link(dir.path().join("file"), new.join("left")).unwrap();

@@ -17,8 +17,9 @@ use rustix::io::Errno;
 use super::Share;
 use super::binding::Binding;
 use super::error::{ShareError, from_resolution};
+use super::inode::identify;
 use super::lookup::open_beneath;
-use super::metadata::identify;
+use super::name::HOME;
 use super::name_locks::HeldNames;
 
 impl Share {
@@ -135,8 +136,6 @@ pub(super) fn stored(name: &str) -> String {
     format!("{MARK}{name}")
 }
 
-/// The directory of all streams of a share, at its top. No client can name it.
-pub(super) const HOME: &str = ".landfast-streams";
 const MARK: char = ':';
 // For the server alone: a stream must not be more readable than its file, whose mode it does not
 // have.

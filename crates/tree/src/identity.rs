@@ -24,10 +24,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, opcode};
 
-use super::attributes::proc_name;
 use super::error::ShareError;
 use super::inline::{BCACHEFS, BTRFS, EXT, TMPFS, ZFS};
-use super::metadata;
+use super::inode::{birth, proc_name};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,7 +45,7 @@ impl FileIdentity {
     ///
     /// The file cannot be examined.
     pub fn of(fd: impl AsFd) -> Result<Option<Self>, ShareError> {
-        let birth = metadata::birth(&fd)?;
+        let birth = birth(&fd)?;
         let generation = generation(&fd);
         let file_system = file_system(&fd)?;
         let is_known = birth.is_some() || generation.is_some();

@@ -27,9 +27,8 @@ use rustix::io::Errno;
 use super::Share;
 use super::entry::Entry;
 use super::error::ShareError;
-use super::homes;
-use super::metadata::{identify, identify_at};
-use super::name::SharePath;
+use super::inode::{identify, identify_at};
+use super::name::{HOME, SharePath};
 
 /// Keeps links and directories in place until it is dropped.
 pub(super) type Linking<'a> = Option<MutexGuard<'a, ()>>;
@@ -131,7 +130,7 @@ fn rise_of_new(target: &str) -> Option<usize> {
             ".." if is_down => return None,
             ".." => rise += 1,
             // At any depth: shares may overlap.
-            _ if component.eq_ignore_ascii_case(homes::HOME) => return None,
+            _ if component.eq_ignore_ascii_case(HOME) => return None,
             _ => is_down = true,
         }
     }

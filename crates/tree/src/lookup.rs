@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use super::body::Body;
 use super::devices::Devices;
 use super::error::{ShareError, from_resolution};
+use super::inode::{self, FileKey};
 use super::limits::LEVELS_INLINE_MAX;
-use super::metadata::{self, FileKey};
 use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, NAMES_MIN, Names, Reading};
 use super::pattern::same_name;
@@ -284,8 +284,8 @@ impl Found {
     }
 
     fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
-        let stat = metadata::stat(&anchor)?;
-        let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));
+        let stat = inode::stat(&anchor)?;
+        let (key, kind) = (inode::key(&stat), inode::kind(&stat));
         let device = match kind {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
             FileType::CharacterDevice => Some(devices.behind(&anchor)?),

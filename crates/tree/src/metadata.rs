@@ -6,21 +6,12 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
-use rustix::path::Arg;
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 
 use super::attributes::{self, DosAttributes, NotedChange, Stored};
 use super::error::ShareError;
-use super::mounts::UNIQUE_MOUNT;
-
-/// Names an inode for as long as it is open.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct FileKey {
-    /// Device number, major and minor.
-    pub device: u64,
-    /// Inode number; the 64-bit FileId of MS-FSCC.
-    pub inode: u64,
-}
+use super::file_time::to_file_time;
+use super::inode::{FileKey, WANTED, key, kind, stat};
 
 /// A snapshot of one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -150,89 +141,5 @@ impl Metadata {
                 is_link: false,
             },
         }
-    }
-}
-
-/// All needed facts of an open handle or O_PATH anchor.
-pub(super) fn stat(fd: impl AsFd) -> Result<Statx, ShareError> {
-    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
-}
-
-/// The time when the inode was made, in seconds and nanoseconds of the Unix epoch; none if the file system does
-/// not keep it.
-pub(super) fn birth(fd: impl AsFd) -> Result<Option<(i64, u32)>, ShareError> {
-    let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
-}
-
-/// The inode and the kind of an open handle or O_PATH anchor.
-pub(super) fn identify(fd: impl AsFd) -> Result<(FileKey, FileType), ShareError> {
-    let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    Ok((key(&stat), kind(&stat)))
-}
-
-/// The inode behind a directory entry, not following a symbolic link.
-pub(super) fn identify_at(
-    dir: impl AsFd,
-    name: impl Arg,
-) -> Result<(FileKey, FileType), ShareError> {
-    let stat = rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
-    Ok((key(&stat), kind(&stat)))
-}
-
-pub(super) fn key(stat: &Statx) -> FileKey {
-    let device = (u64::from(stat.stx_dev_major) << 32) | u64::from(stat.stx_dev_minor);
-    FileKey { device, inode: stat.stx_ino }
-}
-
-pub(super) fn kind(stat: &Statx) -> FileType {
-    FileType::from_raw_mode(stat.stx_mode.into())
-}
-
-fn to_file_time(time: StatxTimestamp) -> u64 {
-    file_time_of(time.tv_sec, time.tv_nsec)
-}
-
-/// The FILETIME of seconds and nanoseconds of the Unix epoch.
-pub(super) fn file_time_of(seconds: i64, nanoseconds: u32) -> u64 {
-    // Times before 1601 or after 60056 are clamped: no client can use them.
-    let ticks = (i128::from(seconds) + UNIX_EPOCH_SECONDS) * TICKS_PER_SECOND
-        + i128::from(nanoseconds / 100);
-    u64::try_from(ticks.max(0)).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs())
-}
-
-/// The inverse: seconds and nanoseconds of the Unix epoch.
-pub(super) fn from_file_time(ticks: u64) -> rustix::fs::Timespec {
-    let ticks = i128::from(ticks);
-    let seconds = ticks.div_euclid(TICKS_PER_SECOND) - UNIX_EPOCH_SECONDS;
-    let nanoseconds = ticks.rem_euclid(TICKS_PER_SECOND) * 100;
-    rustix::fs::Timespec {
-        tv_sec: i64::try_from(seconds).expect("a u64 of 100 ns is under 2^41 seconds"),
-        tv_nsec: i64::try_from(nanoseconds).expect("below one thousand million"),
-    }
-}
-
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(UNIQUE_MOUNT);
-// From 1601-01-01 to 1970-01-01.
-const UNIX_EPOCH_SECONDS: i128 = 11_644_473_600;
-const TICKS_PER_SECOND: i128 = 10_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unix_and_windows_time_meet_at_the_known_epoch() {
-        let mut stat: StatxTimestamp =
-            rustix::fs::statx(rustix::fs::CWD, "/", AtFlags::empty(), StatxFlags::BASIC_STATS)
-                .unwrap()
-                .stx_mtime;
-        stat.tv_sec = 0;
-        stat.tv_nsec = 0;
-        // 116444736000000000: the constant in every converter.
-        assert_eq!(to_file_time(stat), 116_444_736_000_000_000);
-        let back = from_file_time(116_444_736_000_000_001);
-        assert_eq!((back.tv_sec, back.tv_nsec), (0, 100));
     }
 }

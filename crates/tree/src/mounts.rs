@@ -22,12 +22,12 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 use pmem::DurabilityClass;
-use rustix::fs::{Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{Mode, OFlags, Statx};
 
-use super::attributes::proc_name;
 use super::error::ShareError;
 use super::inline::InlineIo;
-use super::{metadata, volume};
+use super::inode::{self, UNIQUE_MOUNT, proc_name};
+use super::probe;
 
 /// The abilities of a file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,8 +50,8 @@ impl FileSystem {
         Ok(Self {
             class: if is_memory { DurabilityClass::Volatile } else { probe_class(directory) },
             inline,
-            clones: !is_memory && volume::probe_clones(directory),
-            has_xattrs: volume::probe_xattrs(directory),
+            clones: !is_memory && probe::probe_clones(directory),
+            has_xattrs: probe::probe_xattrs(directory),
         })
     }
 }
@@ -76,7 +76,7 @@ impl Mount {
             return Ok(Self::Unique(stat.stx_mnt_id));
         }
         let magic = rustix::fs::fstatfs(fd)?.f_type;
-        Ok(Self::Device { device: metadata::key(stat).device, magic })
+        Ok(Self::Device { device: inode::key(stat).device, magic })
     }
 }
 
@@ -84,7 +84,7 @@ impl Mounts {
     /// The abilities of the file system of an open file or directory, or of an anchor. May block when the
     /// file system is first seen.
     pub(super) fn of(&self, fd: impl AsFd) -> Result<FileSystem, ShareError> {
-        let stat = metadata::stat(&fd)?;
+        let stat = inode::stat(&fd)?;
         self.of_stat(fd, &stat)
     }
 
@@ -110,13 +110,13 @@ impl Mounts {
 // A directory of the file system of a file: its own, unless the file itself is mounted.
 fn directory_on(fd: impl AsFd, stat: &Statx, mount: Mount) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if metadata::kind(stat) == rustix::fs::FileType::Directory {
+    if inode::kind(stat) == rustix::fs::FileType::Directory {
         return rustix::fs::open(proc_name(fd), flags, Mode::empty()).ok();
     }
     let name = rustix::fs::readlink(proc_name(fd), Vec::new()).ok()?;
     let directory = Path::new(OsStr::from_bytes(name.as_bytes())).parent()?;
     let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
-    let is_same = Mount::of(&directory, &metadata::stat(&directory).ok()?).ok()? == mount;
+    let is_same = Mount::of(&directory, &inode::stat(&directory).ok()?).ok()? == mount;
     is_same.then_some(directory)
 }
 
@@ -133,7 +133,7 @@ fn weakest(fd: impl AsFd) -> Result<FileSystem, ShareError> {
 
 // Only a real mapping shows whether MAP_SYNC works here.
 fn probe_class(directory: &OwnedFd) -> DurabilityClass {
-    let probe = volume::nameless(directory)
+    let probe = probe::nameless(directory)
         .ok_or(())
         .and_then(|fd| rustix::fs::ftruncate(&fd, 4096).map(|()| fd).map_err(drop));
     match probe {
@@ -143,7 +143,5 @@ fn probe_class(directory: &OwnedFd) -> DurabilityClass {
     }
 }
 
-/// STATX_MNT_ID_UNIQUE, which rustix does not name yet. Older kernels ignore it.
-pub(super) const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// Mounts remembered: more than anybody serves, and some 100 KiB.
 const MOUNTS_MAX: usize = 1024;

@@ -9,7 +9,6 @@
 use std::path::Path;
 
 use super::error::ShareError;
-use super::homes;
 use super::short::short_name;
 
 /// A path inside one share. The root is the empty path.
@@ -210,7 +209,7 @@ fn check_posix_component(component: &str) -> Result<(), ShareError> {
         "" | "." => Err(ShareError::PeerNameInvalid),
         _ if component.len() > COMPONENT_BYTES_MAX
             || component.contains('\0')
-            || component.eq_ignore_ascii_case(homes::HOME) =>
+            || component.eq_ignore_ascii_case(HOME) =>
         {
             Err(ShareError::PeerNameInvalid)
         }
@@ -230,7 +229,7 @@ fn check_component(component: &str) -> Result<(), ShareError> {
         return Err(ShareError::PeerNameInvalid);
     }
     // Clients cannot name the server's own directory, at any depth: shares may overlap.
-    if component.eq_ignore_ascii_case(homes::HOME) {
+    if component.eq_ignore_ascii_case(HOME) {
         return Err(ShareError::PeerNameInvalid);
     }
     let forbidden =
@@ -245,6 +244,8 @@ fn check_component(component: &str) -> Result<(), ShareError> {
 /// separator. No component holds either character, so no other meaning is possible.
 pub const SEPARATORS: [char; 2] = ['\\', '/'];
 /// Longest path in UTF-16 units: the 64 KiB a NameLength can express.
+/// The directory of all streams of a share, at its top. No client can name it.
+pub(super) const HOME: &str = ".landfast-streams";
 const PATH_UNITS_MAX: usize = 32_767;
 /// NAME_MAX of every Linux file system in use.
 const COMPONENT_BYTES_MAX: usize = 255;

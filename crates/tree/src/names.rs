@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::error::ShareError;
 use super::forgetting::{self, Candidate, Size};
-use super::metadata::{FileKey, identify};
+use super::inode::{FileKey, identify};
 use super::pattern::{same_name, upcase};
 
 /// What is known of all directories of a server: its shares may overlap.

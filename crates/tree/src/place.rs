@@ -1,13 +1,12 @@
 //! The place of a share on this machine: whether it can be read, which files it contains, and whether another directory
 //! has its name.
 
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
-use super::metadata::{self, FileKey};
-use super::{Share, ShareError};
+use super::Share;
+use super::inode::{self, FileKey};
 
 impl Share {
     /// The directory, as configured.
@@ -41,7 +40,7 @@ impl Share {
         let mut below = None;
         for _ in 0..DEPTH_MAX {
             let Ok(here) = at else { return false };
-            let Ok((key, _)) = metadata::identify(&here) else { return false };
+            let Ok((key, _)) = inode::identify(&here) else { return false };
             if key == directory {
                 return true;
             }
@@ -60,28 +59,9 @@ impl Share {
     }
 }
 
-/// Opens the top of a share, if this process may enter and list it.
-pub(super) fn open_top(path: &Path) -> Result<OwnedFd, ShareError> {
-    let top = rustix::fs::open(path, OFlags::PATH | DIRECTORY, Mode::empty())?;
-    check_readable(&top)?;
-    Ok(top)
-}
-
-/// The path of an open directory, or `name`, by which it was opened, if the kernel does not report
-/// a path.
-pub(super) fn resolved(top: impl AsFd, name: &Path) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", top.as_fd().as_raw_fd());
-    std::fs::read_link(link).unwrap_or_else(|_| name.to_owned())
-}
-
-fn check_readable(top: impl AsFd) -> Result<(), ShareError> {
-    rustix::fs::openat(top, ".", OFlags::RDONLY | DIRECTORY, Mode::empty())?;
-    Ok(())
-}
-
 fn key_of(path: &Path) -> Option<FileKey> {
     let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
-    Some(metadata::key(&stat))
+    Some(inode::key(&stat))
 }
 
 /// Nested directories: a path of Linux has 4,096 characters, every other of which is a separator.

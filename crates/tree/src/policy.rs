@@ -1,22 +1,11 @@
 //! The rights of users on a share. They may be replaced while the share is served: each check uses the
-//! present rights, and the caller of [`Share::set_policy`] ends sessions that these no longer allow.
+//! present rights, and the caller of [`crate::Share::set_policy`] ends sessions that these no longer allow.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::{Share, ShareConfig};
-
-/// The admission of a user to a share.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Admission {
-    /// Everything that the share allows.
-    Full,
-    /// Only read.
-    Reading,
-    /// No access.
-    Refused,
-}
+use super::config::{Admission, ShareConfig};
 
 /// The switches are checked with every request, the lists when a user enters.
 #[derive(Debug)]
@@ -46,7 +35,31 @@ impl Policy {
         self.read_only.load(Ordering::Acquire)
     }
 
-    fn replace(&self, config: &ShareConfig) {
+    pub(super) fn is_encrypt_required(&self) -> bool {
+        self.encrypt_required.load(Ordering::Acquire)
+    }
+
+    pub(super) fn guests(&self) -> Admission {
+        self.people().guests
+    }
+
+    pub(super) fn admits(&self, user: &str) -> Admission {
+        let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
+        let people = self.people();
+        if people.users.contains(&user) || (people.users.is_empty() && people.readers.is_empty()) {
+            Admission::Full
+        } else if people.readers.contains(&user) {
+            Admission::Reading
+        } else {
+            Admission::Refused
+        }
+    }
+
+    fn people(&self) -> RwLockReadGuard<'_, People> {
+        self.people.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn replace(&self, config: &ShareConfig) {
         *self.people.write().unwrap_or_else(PoisonError::into_inner) = People::of(config);
         self.read_only.store(config.read_only, Ordering::Release);
         self.encrypt_required.store(config.encrypt_required, Ordering::Release);
@@ -77,49 +90,5 @@ impl Fixed {
             devices: config.devices.clone(),
             emulate_persistence: config.emulate_persistence,
         }
-    }
-}
-
-impl Share {
-    /// Whether the share can continue under `config`, except for its [policy](Self::set_policy): the
-    /// directory, the devices and the persistent opens are those it was opened with.
-    pub fn is_of(&self, config: &ShareConfig) -> bool {
-        // Devices of a read-only share are opened only for reading.
-        let modes_fit = config.devices.is_empty() || config.read_only == self.policy.is_read_only();
-        self.fixed == Fixed::of(config) && modes_fit
-    }
-
-    /// Refuses every change.
-    pub fn is_read_only(&self) -> bool {
-        self.policy.is_read_only()
-    }
-
-    /// The admission of a user, whatever the case of the name.
-    pub fn admits(&self, user: &str) -> Admission {
-        let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
-        let people = self.policy.people.read().unwrap_or_else(PoisonError::into_inner);
-        if people.users.contains(&user) || (people.users.is_empty() && people.readers.is_empty()) {
-            Admission::Full
-        } else if people.readers.contains(&user) {
-            Admission::Reading
-        } else {
-            Admission::Refused
-        }
-    }
-
-    /// The admission of a guest.
-    pub fn guests(&self) -> Admission {
-        self.policy.people.read().unwrap_or_else(PoisonError::into_inner).guests
-    }
-
-    /// Refuses sessions that do not encrypt.
-    pub fn is_encrypt_required(&self) -> bool {
-        self.policy.encrypt_required.load(Ordering::Acquire)
-    }
-
-    /// Takes over the policy of `config`. Open files stay open: the caller ends those that the
-    /// policy does not allow any more.
-    pub fn set_policy(&self, config: &ShareConfig) {
-        self.policy.replace(config);
     }
 }

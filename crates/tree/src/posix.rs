@@ -16,13 +16,13 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 use super::Share;
-use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
 use super::hard_link::random_name;
+use super::inode::identify;
+use super::inode::proc_name;
 use super::links;
 use super::lookup::Found;
-use super::metadata::identify;
 use super::name::SharePath;
 use super::rights::MaySet;
 use super::set_id::{SET_ID, Using};

@@ -33,13 +33,15 @@ impl Entry {
 
     /// Zeroes bytes without moving the end of the file; a sparse file frees their blocks.
     pub fn zero(&self, span: Span) -> Result<(), ShareError> {
-        self.body()?.zero(span, self.is_sparse())
+        let (body, is_sparse) = (self.body()?, self.is_sparse());
+        self.modify(|| body.zero(span, is_sparse))
     }
 
     /// Discards bytes: their blocks go back to the device, which may erase them. A file that is not
     /// sparse gets other blocks at once.
     pub fn trim(&self, span: Span) -> Result<(), ShareError> {
-        self.body()?.trim(span, self.is_sparse())
+        let (body, is_sparse) = (self.body()?, self.is_sparse());
+        self.modify(|| body.trim(span, is_sparse))
     }
 
     /// The allocated parts of `span`, at most `count_max`; and whether there are more.
@@ -63,7 +65,7 @@ impl Entry {
             return Err(ShareError::PeerInvalid);
         }
         if source.key() != self.key() {
-            match self.copy_in_kernel(source, source_offset, offset, len) {
+            match self.modify(|| self.copy_in_kernel(source, source_offset, offset, len)) {
                 // The files are on different file systems, or on one that cannot copy: through
                 // memory.
                 Err(
@@ -88,14 +90,16 @@ impl Entry {
         offset: u64,
         len: u64,
     ) -> Result<(), ShareError> {
-        let mut done = 0;
-        // copy_file_range(2) clones if it can (btrfs, XFS), some GiB at a time.
-        while done < len {
-            let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
-            self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
-            done += step as u64;
-        }
-        Ok(())
+        self.modify(|| {
+            let mut done = 0;
+            // copy_file_range(2) clones if it can (btrfs, XFS), some GiB at a time.
+            while done < len {
+                let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
+                self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
+                done += step as u64;
+            }
+            Ok(())
+        })
     }
 
     fn copy_in_kernel(

@@ -122,6 +122,15 @@ mod tests {
         assert_eq!(path.to_wire(), "d\\f");
     }
 
+    // A rename of a stream gives its new name alone: no path around it is looked at.
+    #[test]
+    fn a_separator_in_the_name_of_a_stream_is_refused_wherever_it_comes_from() {
+        for odd in ["a/b", "/", "a\\b", "a:b", "a\0b", ""] {
+            assert_eq!(StreamName::parse(odd), Err(ShareError::PeerNameInvalid), "{odd:?}");
+        }
+        assert_eq!(StreamName::parse("a b").unwrap().as_str(), "a b");
+    }
+
     #[test]
     fn meaningless_stream_names_are_refused() {
         for odd in [

@@ -20,13 +20,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 
-use super::attributes::proc_name;
 use super::change::Replace;
 use super::entry::{Base, Entry};
 use super::error::ShareError;
 use super::homes::{names, stored};
 use super::inline;
-use super::metadata::{self, FileKey, identify, identify_at};
+use super::inode::proc_name;
+use super::inode::{self, FileKey, identify, identify_at};
 use super::ranges::COPY_MAX;
 use super::rights::{MayAdd, MayRemove, MaySet};
 use super::stream_name::StreamName;
@@ -147,12 +147,12 @@ impl Share {
     }
 
     fn stream_entry(&self, file: &Found, fd: OwnedFd, home: &OwnedFd) -> Result<Entry, ShareError> {
-        let stat = metadata::stat(&fd)?;
+        let stat = inode::stat(&fd)?;
         let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
         let base = Base { file: duplicate(&file.anchor)?, key: file.key, home: duplicate(home)? };
         // The stream lies at the share's top, whatever file system holds its file.
         let file_system = self.mounts.of_stat(&fd, &stat)?;
-        Ok(Entry::of_stream(fd, metadata::key(&stat), file_system, base))
+        Ok(Entry::of_stream(fd, inode::key(&stat), file_system, base))
     }
 
     /// The streams of an open file, without its unnamed one.

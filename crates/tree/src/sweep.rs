@@ -24,9 +24,9 @@ use super::Share;
 use super::binding::Binding;
 use super::disk_clock;
 use super::error::ShareError;
-use super::homes;
+use super::inode::{FileKey, identify, identify_at};
 use super::lookup::open_beneath;
-use super::metadata::{FileKey, identify, identify_at};
+use super::name::HOME;
 
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -81,7 +81,7 @@ impl Share {
     }
 
     fn bytes_of(&self, home: Binding) -> u64 {
-        let path = format!("{}/{}", homes::HOME, home.directory());
+        let path = format!("{HOME}/{}", home.directory());
         let Ok(home) = open_directory(&self.root, &path) else { return 0 };
         let names = entries(&home).unwrap_or_default();
         let size = |name: &String| {
@@ -93,7 +93,7 @@ impl Share {
 
     // A home is made a moment before its file is bound to it.
     fn homes_older_than(&self, young: Duration) -> Result<Vec<Binding>, ShareError> {
-        let homes = match open_directory(&self.root, homes::HOME) {
+        let homes = match open_directory(&self.root, HOME) {
             Ok(homes) => homes,
             Err(ShareError::NotFound) => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -186,7 +186,7 @@ impl Walk {
     ) -> Result<(), ShareError> {
         self.bound.extend(Binding::of(directory)?);
         for name in entries(directory)? {
-            if path == "." && name == homes::HOME {
+            if path == "." && name == HOME {
                 continue;
             }
             match identify_at(directory, name.as_str()) {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn homes(dir: &tempfile::TempDir) -> usize {
-        std::fs::read_dir(dir.path().join(homes::HOME)).unwrap().count()
+        std::fs::read_dir(dir.path().join(HOME)).unwrap().count()
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use crate::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
 use std::os::unix::fs::symlink;
 
+use pmem::DurabilityClass;
+use rustix::fs::Mode;
+
 use super::*;
 
 fn share() -> (tempfile::TempDir, Share) {
@@ -72,6 +75,27 @@ fn only_links_that_stay_inside_the_share_are_followed() {
     assert_eq!(names(&share, "", "*"), [".", "..", "good", "inner"]);
     let created = share.create_file(MayAdd::TEST, &path("climbing"), DosAttributes::default());
     assert_eq!(created.unwrap_err(), ShareError::Exists);
+}
+
+#[test]
+fn nothing_is_made_or_removed_behind_a_link_that_leaves_the_share() {
+    let (dir, share) = share();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("f"), "x").unwrap();
+    symlink(outside.path(), dir.path().join("out")).unwrap();
+    std::fs::write(dir.path().join("g"), "x").unwrap();
+    let refused = Err(ShareError::AccessDenied);
+    let made = share.create_file(MayAdd::TEST, &path("out\\new"), DosAttributes::default());
+    assert_eq!(made.map(drop), refused);
+    let stat = rustix::fs::stat(outside.path().join("f")).unwrap();
+    let key = FileKey { device: stat.st_dev, inode: stat.st_ino };
+    assert_eq!(share.remove(MayRemove::TEST, &path("out\\f"), key, false), refused);
+    let own = share.locate(&path("g")).unwrap().found.unwrap().key;
+    let (from, to) = (path("g"), path("out\\g"));
+    assert_eq!(share.rename(MayRemove::TEST, &from, &to, own, None), refused);
+    let names: Vec<_> = std::fs::read_dir(outside.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert!(dir.path().join("g").exists());
 }
 
 #[test]
@@ -149,6 +173,7 @@ fn basic_information_is_kept() {
         access: Some(131_000_000_000_000_000),
         write: Some(132_000_000_000_000_000),
         change: None,
+        keeps_write: None,
         attributes: Some(DosAttributes::READONLY),
     };
     entry.set_basic(MaySet::TEST, change).unwrap();

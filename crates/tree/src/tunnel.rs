@@ -19,15 +19,10 @@
 //! §2.1.5.15.12 (renaming).
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Share;
-use super::lookup::Reach;
-use super::metadata::{FileKey, Metadata, identify};
-use super::name::{Naming, SharePath};
-use super::pattern::folded;
+use super::inode::FileKey;
 
 /// The names that a share lost a moment ago. A leaf of the lock order.
 #[derive(Debug, Default)]
@@ -45,102 +40,30 @@ struct Kept {
 
 /// A name that was removed.
 #[derive(Debug)]
-struct Gone {
-    parent: FileKey,
+pub(super) struct Gone {
+    pub(super) parent: FileKey,
     /// The long name of the file, if its client used its short name.
-    long: Option<String>,
-    creation: u64,
+    pub(super) long: Option<String>,
+    pub(super) creation: u64,
     /// The name was used again, or its directory is gone.
-    spent: bool,
+    pub(super) spent: bool,
 }
 
 /// The meaning of a removed name.
 #[derive(Debug, Eq, PartialEq)]
-struct Meaning {
-    long: Option<String>,
-    creation: u64,
-}
-
-/// The facts that a file inherits from the earlier file of its name.
-#[derive(Debug)]
-pub struct Remembered {
-    /// Its path.
-    pub path: SharePath,
-    /// Its creation time, as a FILETIME.
-    pub creation: u64,
-}
-
-impl Share {
-    /// The facts that a file which is about to get the free name `path` inherits from an earlier
-    /// one. The first caller gets them.
-    pub fn remembered(&self, path: &SharePath) -> Option<Remembered> {
-        let now = self.environment.clock.now();
-        let name = folded(path.leaf());
-        if path.naming() != Naming::Windows || !self.tunnel.knows(&name, now) {
-            return None;
-        }
-        let (parent, _) = identify(self.parent_of(path).ok()?).ok()?;
-        let Meaning { long, creation } = self.tunnel.take(parent, &name, now)?;
-        let back = long.map(|long| path.parent().join(&long));
-        // Unless the name was taken meanwhile. The caller has just looked for a name there: the directory's names
-        // are few or known, or two of them differ in case only.
-        let is_free = |back: &SharePath| {
-            let there = self.locate_within(back, Reach::FewNames);
-            there.is_ok_and(|there| there.found.is_none())
-        };
-        let path = back.filter(is_free).unwrap_or_else(|| path.clone());
-        Some(Remembered { path, creation })
-    }
-
-    /// The facts to keep of a file before its name is removed; `None` if it is not to be
-    /// remembered.
-    pub(super) fn going(&self, parent: &OwnedFd, path: &SharePath) -> Option<Going> {
-        if path.naming() != Naming::Windows {
-            return None;
-        }
-        let file = Metadata::at(parent, path.leaf()).ok()??;
-        let (parent, _) = identify(parent).ok()?;
-        Some(Going {
-            parent,
-            file: file.key,
-            creation: file.creation,
-            is_directory: file.is_directory,
-        })
-    }
-
-    /// Keeps the facts after the name was removed.
-    pub(super) fn remember(&self, going: Option<Going>, path: &SharePath) {
-        let Some(Going { parent, file, creation, is_directory }) = going else { return };
-        if is_directory {
-            self.tunnel.forget_below(file);
-            return;
-        }
-        let (name, long) = match path.short_name() {
-            Some(short) => (short, Some(path.leaf().to_owned())),
-            None => (path.leaf().to_owned(), None),
-        };
-        let gone = Gone { parent, long, creation, spent: false };
-        self.tunnel.keep(&folded(&name), gone, self.environment.clock.now());
-    }
-}
-
-/// A name that is about to be removed.
-#[derive(Debug)]
-pub(super) struct Going {
-    parent: FileKey,
-    file: FileKey,
-    creation: u64,
-    is_directory: bool,
+pub(super) struct Meaning {
+    pub(super) long: Option<String>,
+    pub(super) creation: u64,
 }
 
 impl Tunnel {
-    fn knows(&self, name: &str, now: Instant) -> bool {
+    pub(super) fn knows(&self, name: &str, now: Instant) -> bool {
         let mut kept = self.lock();
         kept.expire(now);
         kept.names.contains_key(name)
     }
 
-    fn keep(&self, name: &str, gone: Gone, now: Instant) {
+    pub(super) fn keep(&self, name: &str, gone: Gone, now: Instant) {
         let mut kept = self.lock();
         kept.expire(now);
         if kept.order.len() >= ENTRIES_MAX {
@@ -151,7 +74,7 @@ impl Tunnel {
         kept.names.entry(name).or_default().push(gone);
     }
 
-    fn take(&self, parent: FileKey, name: &str, now: Instant) -> Option<Meaning> {
+    pub(super) fn take(&self, parent: FileKey, name: &str, now: Instant) -> Option<Meaning> {
         let mut kept = self.lock();
         kept.expire(now);
         let mut latest = kept.names.get_mut(name)?.iter_mut().rev();
@@ -161,7 +84,7 @@ impl Tunnel {
     }
 
     // A new directory may have the old one's inode.
-    fn forget_below(&self, directory: FileKey) {
+    pub(super) fn forget_below(&self, directory: FileKey) {
         let mut kept = self.lock();
         let all = kept.names.values_mut().flatten();
         all.filter(|gone| gone.parent == directory).for_each(|gone| gone.spent = true);

@@ -2,16 +2,12 @@
 //!
 //! Spec: MS-FSCC §2.5 (file-system information classes).
 
-use std::os::fd::{AsFd, OwnedFd};
-
 use pmem::DurabilityClass;
-use rustix::fs::{Mode, OFlags, XattrFlags};
 
 use super::Share;
-use super::attributes;
 use super::entry::Entry;
 use super::error::ShareError;
-use super::metadata::FileKey;
+use super::inode::FileKey;
 
 /// Sizes of the file system, in allocation units.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -99,25 +95,4 @@ impl Share {
         }
         VolumeAttributes(bits)
     }
-}
-
-// Two files that never have a name: probes whether the second can share the block of the first.
-pub(super) fn probe_clones(root: impl AsFd) -> bool {
-    let (Some(from), Some(to)) = (nameless(&root), nameless(&root)) else { return false };
-    rustix::io::write(&from, &[1; 4096]).is_ok() && rustix::fs::ioctl_ficlone(&to, &from).is_ok()
-}
-
-/// Whether files can have xattrs of the `user` namespace. tmpfs has them since Linux 6.6.
-pub(super) fn probe_xattrs(root: impl AsFd) -> bool {
-    let name = "user.landfast.probe";
-    nameless(&root).map_or_else(
-        // The server cannot write here: whether it can read any.
-        || rustix::fs::listxattr(attributes::proc_name(&root), &mut [0; 4096]).is_ok(),
-        |file| rustix::fs::fsetxattr(&file, name, b"1", XattrFlags::empty()).is_ok(),
-    )
-}
-
-pub(super) fn nameless(root: impl AsFd) -> Option<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    rustix::fs::open(attributes::proc_name(root), flags, Mode::RUSR | Mode::WUSR).ok()
 }

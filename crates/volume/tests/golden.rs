@@ -61,6 +61,37 @@ mod tests {
         assert_eq!(group[16..], [0; 48]);
     }
 
+    /// The info block that Linux 6.12.117 wrote for 128 MiB with sectors of 4096, and its checksum.
+    const INFO_OF_LINUX: &str = "
+        42 54 54 5f 41 52 45 4e 41 5f 49 4e 46 4f 00 00
+        8c b9 c4 9e 43 19 4e 02 93 f6 92 e6 19 46 78 c4
+        00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+        00 00 00 00 01 00 01 00
+        00 10 00 00 d8 7e 00 00 00 10 00 00 d8 7f 00 00
+        00 01 00 00 00 10 00 00
+        00 00 00 00 00 00 00 00
+        00 10 00 00 00 00 00 00
+        00 a0 fd 07 00 00 00 00
+        00 a0 ff 07 00 00 00 00
+        00 e0 ff 07 00 00 00 00";
+    const CHECKSUM_OF_LINUX: &str = "36 c4 00 60 be 94 07 5b";
+    /// Its flog groups of lanes 1 and 255, which had written nothing.
+    const LANE_1_OF_LINUX: &str = "01 00 00 00 d9 7e 00 00 d9 7e 00 00 01 00 00 00";
+    const LANE_255_OF_LINUX: &str = "ff 00 00 00 d7 7f 00 00 d7 7f 00 00 01 00 00 00";
+
+    #[test]
+    fn a_new_volume_has_the_bytes_that_linux_writes() {
+        let medium = medium(128 << 20);
+        let linux = hex(INFO_OF_LINUX);
+        create(&medium, Format::linux(4096, linux[16..32].try_into().unwrap())).unwrap();
+        let block = bytes_at(&medium, 4096, 4096);
+        assert_eq!(block[..120], linux[..]);
+        assert_eq!(block[4088..], hex(CHECKSUM_OF_LINUX)[..]);
+        let flog = 4096 + 0x07ff_a000;
+        assert_eq!(bytes_at(&medium, flog + 64, 16), hex(LANE_1_OF_LINUX));
+        assert_eq!(bytes_at(&medium, flog + 255 * 64, 16), hex(LANE_255_OF_LINUX));
+    }
+
     #[test]
     fn layout_2_0_begins_at_the_first_byte() {
         let medium = medium(64 << 20);

@@ -96,7 +96,7 @@ const EXCEPTIONS: [Exception; 8] = [
         reason: "which names share a counter; std takes a key from nobody",
     },
     Exception {
-        file: "crates/server/src/state/throttle.rs",
+        file: "crates/server/src/connections/throttle.rs",
         read: "RandomState::new",
         reason: "names as hashes that no client can bring together; std takes a key from nobody",
     },

@@ -4,6 +4,7 @@
 //! memory. It takes some seconds, no root and no device of the machine's; see docs/testing.md.
 
 mod adapter;
+mod btt;
 mod cache;
 mod cifs;
 mod dax;
@@ -70,6 +71,8 @@ enum Test {
     Siw(siw::Options),
     /// Our server on DAX file systems, and a power cut
     Dax(dax::Options),
+    /// Volumes of mode block and the kernel's BTT driver, in both directions, and power cuts
+    Btt(btt::Options),
     /// Our provider verbs over the kernel's software devices
     Verbs(verbs::Options),
 }
@@ -82,6 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(Test::User(options)) => user::run(options),
         Some(Test::Siw(options)) => siw::run(options),
         Some(Test::Dax(options)) => dax::run(options),
+        Some(Test::Btt(options)) => btt::run(options),
         Some(Test::Verbs(options)) => verbs::run(options),
     }?;
     Ok(suite::conclude(&tally))

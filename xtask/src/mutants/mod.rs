@@ -207,7 +207,7 @@ mod tests {
         assert!(patterns(server, None).contains(&"crates/server/src/push/**/*.rs".to_owned()));
         assert_eq!(patterns(server, Some("lock.rs")), ["crates/server/src/**/lock.rs"]);
         assert_eq!(patterns(area("pmem").unwrap(), None), [""; 0]);
-        assert!(area("cli").is_err());
+        area("cli").unwrap_err();
     }
 
     #[test]

@@ -9,7 +9,7 @@ use nbd::{Address, Export, Exports, Handle, Server, TlsFiles};
 use volume::Access;
 
 use super::args::Serve;
-use super::{NbdFailure, VolumeFailure, opened};
+use super::{NbdFailure, opened};
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 

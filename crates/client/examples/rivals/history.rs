@@ -246,9 +246,9 @@ mod tests {
         let mut history = History::new(1, &numbers);
         history.writes(7..8);
         history.taken(&file(&numbers));
-        history.broke(&[7 * 1024..8 * 1024]);
+        history.broke(std::slice::from_ref(&(7 * 1024..8 * 1024)));
         assert!(history.faults.is_empty(), "{:?}", history.faults);
-        history.broke(&[0..1024]);
+        history.broke(std::slice::from_ref(&(0..1024)));
         assert_eq!(history.faults.len(), 1, "{:?}", history.faults);
     }
 }

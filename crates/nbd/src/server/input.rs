@@ -40,6 +40,12 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
+    /// Room for `len` bytes that have been decrypted, behind those that have arrived.
+    pub(super) fn room_behind(&mut self, len: usize) -> &mut [u8] {
+        let wanted = self.end - self.start + len;
+        &mut self.room(wanted)[..len]
+    }
+
     /// The first `count` bytes of the room have arrived.
     pub(super) fn arrived(&mut self, count: usize) {
         self.end += count;
@@ -75,6 +81,16 @@ mod tests {
             input.consume(use_);
         }
         assert_eq!(input.unread(), []);
+    }
+
+    #[test]
+    fn bytes_behind_a_nearly_full_buffer_get_room() {
+        let mut input = Input::default();
+        input.room_behind(LEN_MIN - 100).fill(1);
+        input.arrived(LEN_MIN - 100);
+        input.room_behind(16 << 10).fill(2);
+        input.arrived(16 << 10);
+        assert_eq!(input.unread().len(), LEN_MIN - 100 + (16 << 10));
     }
 
     #[test]

@@ -118,17 +118,30 @@ fn serve(shared: &Arc<Shared>, socket: Socket) {
     let run = {
         let shared = Arc::clone(shared);
         move || {
-            match connection::serve(&shared.offer, &wire) {
+            let leaving = Leaving { shared, wire, number };
+            match connection::serve(&leaving.shared.offer, &leaving.wire) {
                 Ok(()) => tracing::debug!(number, "connection ended"),
                 Err(error) => tracing::info!(number, %error, "connection given up"),
             }
-            wire.close();
-            shared.leave(number);
         }
     };
     if let Err(error) = std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run) {
         tracing::warn!(%error, "no thread for a connection");
         shared.leave(number);
+    }
+}
+
+/// Ends a connection, also where its thread panics: its client must not wait for it.
+struct Leaving {
+    shared: Arc<Shared>,
+    wire: Arc<Wire>,
+    number: u64,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.wire.close();
+        self.shared.leave(self.number);
     }
 }
 

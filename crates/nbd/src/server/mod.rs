@@ -16,6 +16,7 @@ mod wire;
 mod workers;
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 
@@ -83,7 +84,8 @@ impl Server {
     }
 }
 
-/// A server that listens. Dropping it ends the server: what clients have sent is carried out and answered first.
+/// A server that listens. Dropping it ends the server: what clients have sent is carried out and answered first. A
+/// client that does not read its replies within two seconds loses them.
 #[derive(Debug)]
 pub struct Handle {
     addresses: Vec<Address>,
@@ -109,8 +111,17 @@ impl Drop for Handle {
         let mut state = self.shared.lock();
         state.is_stopping = true;
         state.connections.values().for_each(|wire| wire.stop_receiving());
+        let limit = Instant::now() + ENDING_LIMIT;
         while state.threads > 0 {
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // Wakes the threads that wait for a client to read.
+                state.connections.values().for_each(|wire| wire.cut());
+                state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                let waited = self.shared.ended.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
     }
 }
@@ -126,3 +137,6 @@ impl HostBytes for u64 {
         self.to_ne_bytes()
     }
 }
+
+/// Time that clients have to read the replies of a server that ends.
+const ENDING_LIMIT: Duration = Duration::from_secs(2);

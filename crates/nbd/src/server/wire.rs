@@ -48,8 +48,11 @@ impl Wire {
         patience: &mut Patience,
     ) -> io::Result<usize> {
         let Some(tls) = self.tls.get() else {
-            let room = input.room(wanted);
-            let count = self.wait_and_read(room, patience)?;
+            let missing = wanted.saturating_sub(input.unread().len());
+            let count = match missing < WHOLE_MIN {
+                true => self.wait_and_read(input.room(wanted), patience)?,
+                false => self.read_whole(input.room_behind(missing))?,
+            };
             input.arrived(count);
             return Ok(count);
         };
@@ -80,7 +83,7 @@ impl Wire {
             let processed = connection.process_new_packets().map_err(io::Error::other);
             let count = processed.as_ref().map_or(0, rustls::IoState::plaintext_bytes_to_read);
             if count > 0 {
-                connection.reader().read_exact(&mut input.room(count)[..count])?;
+                connection.reader().read_exact(input.room_behind(count))?;
                 input.arrived(count);
                 arrived += count;
             }
@@ -124,6 +127,18 @@ impl Wire {
         patience.sleep(|| Raw(&self.socket).read(room))
     }
 
+    /// Sleeps until the room is full: the rest of a long write, which then ends where the next message begins.
+    fn read_whole(&self, room: &mut [u8]) -> io::Result<usize> {
+        let fd = self.socket.as_fd();
+        loop {
+            match rustix::net::recv(fd, &mut *room, RecvFlags::WAITALL) {
+                Ok((count, _)) => return Ok(count),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         Raw(&self.socket).write_all(bytes)
     }
@@ -139,6 +154,11 @@ impl Wire {
     /// Makes the receiving thread find the end of the connection; replies can be sent still.
     pub(super) fn stop_receiving(&self) {
         self.shutdown(Shutdown::Read);
+    }
+
+    /// Ends the connection at once, for the threads that wait for it too.
+    pub(super) fn cut(&self) {
+        self.shutdown(Shutdown::Both);
     }
 
     /// Says goodbye where TLS has a word for that, and ends the connection.
@@ -197,5 +217,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
+const WHOLE_MIN: usize = 16 << 10;
 /// Bytes that a record of TLS holds at most.
 const RECORD: usize = 16 << 10;

@@ -349,3 +349,25 @@ impl Device for RecordedDisk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_a_device_placed_are_written_back_before_the_drain() {
+        let recorder = Recorder::pmem(4 * CACHE_LINE);
+        let Inner::Pmem(medium) = &recorder.inner else { panic!("persistent memory") };
+        // As a device does it: no placement of ours sees these bytes.
+        recorder.tape.lock().put(CACHE_LINE, &[7; CACHE_LINE + 1]);
+        let (offset, len) = (64, 65);
+        medium.persist_foreign(offset, len).unwrap();
+        let cpu = 0;
+        let expected = [
+            Event::WriteBack { cpu, line: 1 },
+            Event::WriteBack { cpu, line: 2 },
+            Event::Drain { cpu },
+        ];
+        assert_eq!(recorder.log().events, expected);
+    }
+}

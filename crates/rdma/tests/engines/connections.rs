@@ -2,12 +2,15 @@
 
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant, SystemTime};
 
+    use basics::{Clock, Environment, ManualClock};
     use rdma::{
         Access, ConnectFailure, DisconnectReason, EngineConfig, Event, Operation, Payload,
-        PollPolicy, QpConfig, SoftProvider, WcStatus,
+        PollPolicy, QpConfig, SoftProvider, WcStatus, WireHook, WireVerdict,
     };
 
     use crate::support::{End, Pair, bytes_of, flush, memory, pattern, request, until, write};
@@ -370,5 +373,49 @@ mod tests {
         );
         pair.until(|client, _| client.completion().filter(|c| c.wr_id == 1));
         assert_eq!(bytes_of(&*inbox, 0, 7), b"welcome");
+    }
+
+    /// A hook that counts the streams that were closed.
+    #[derive(Debug, Default)]
+    struct Closed(AtomicUsize);
+
+    impl WireHook for Closed {
+        fn opened(&self, _: u64, _: SocketAddr, _: SocketAddr, _: bool) {}
+        fn sent(&self, _: u64, _: &[u8]) {}
+        fn received(&self, _: u64, _: &mut [u8]) -> WireVerdict {
+            WireVerdict::Pass
+        }
+        fn closed(&self, _: u64) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_never_closes_is_not_waited_for_beyond_a_second() {
+        let (clock, closed) =
+            (Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH)), Arc::new(Closed::default()));
+        let mut pair = Pair::served(EngineConfig {
+            wire_hook: Some(closed.clone()),
+            environment: Environment { clock: Clock::given(clock.clone()), ..Environment::host() },
+            ..EngineConfig::default()
+        });
+        // From here on the client looks at nothing, so it does not close.
+        pair.server.engine.disconnect(pair.server_qp);
+        let id = pair.server_qp;
+        while pair.server.disconnected(id).is_none() {
+            pair.server.engine.poll(&mut pair.server.events);
+        }
+        // An engine looks at its deadlines once in some rounds.
+        let go_on = |server: &mut End| {
+            for _ in 0..1_000 {
+                server.engine.poll(&mut server.events);
+            }
+        };
+        clock.advance(Duration::from_millis(999));
+        go_on(&mut pair.server);
+        assert_eq!(closed.0.load(Ordering::SeqCst), 0, "the last bytes may be on their way");
+        clock.advance(Duration::from_millis(1));
+        go_on(&mut pair.server);
+        assert_eq!(closed.0.load(Ordering::SeqCst), 1);
     }
 }

@@ -395,4 +395,29 @@ mod tests {
         permit.send(()).unwrap();
         pair.until(|_, server| server.disconnected(server_qp));
     }
+
+    // The store and the write before it arrive while the read is answered. The write waits for a worker, and the store
+    // behind it, but not only there: the swap waits for the end of the read.
+    #[test]
+    fn a_request_for_a_worker_overtakes_no_request_that_waits() {
+        let mut pair = Pair::new();
+        let len = 8 << 20;
+        let slow = Slow::new(len, Blocks { place: true, ..Blocks::default() });
+        let region = target(&mut pair, &slow);
+        let own = memory(len);
+        let local = pair.local(&own).slice(0, u32::try_from(len).unwrap());
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        pair.post(1, Operation::Read { local, rkey, remote_addr });
+        let (compare, swap, compare_mask, swap_mask) = (0, 1, u64::MAX, u64::MAX);
+        let swapped =
+            Operation::CompareSwap { rkey, remote_addr, compare, compare_mask, swap, swap_mask };
+        pair.post(2, swapped);
+        pair.post(3, write(b"behind", region, 4096));
+        pair.post(4, Operation::AtomicWrite { rkey, remote_addr, value: 5 });
+        let completions = [1, 2, 3, 4].map(|_| pair.completion());
+        assert!(completions.iter().all(rdma::WorkCompletion::is_success));
+        let swap = completions.iter().find(|completion| completion.wr_id == 2).unwrap();
+        assert_eq!(swap.atomic, Some(0), "the store came after the swap");
+        assert_eq!(bytes_of(&*slow, 0, 8), 5_u64.to_le_bytes());
+    }
 }

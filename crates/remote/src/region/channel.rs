@@ -84,6 +84,13 @@ impl Channel {
         Ok((channel, reply))
     }
 
+    /// Gives the peer less time to answer than it had for the beginning of the connection.
+    #[cfg(test)]
+    pub(crate) fn lose_patience(&mut self, answer_timeout: Duration) {
+        self.silence = Silence::new(answer_timeout);
+        self.answer_timeout = answer_timeout;
+    }
+
     /// Takes the address and the rights of the region of `len` bytes. The pieces of the mapping
     /// must be contiguous, under one key, and add up to `len`.
     pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), ChannelError> {

@@ -8,7 +8,7 @@ use tree::{DosAttributes, OpenMode, Share, Writing};
 
 use super::leave::{Decided, Leave, MayAdd, MayRemove, MaySet, MayWrite};
 use super::rights::Rights;
-use crate::state::{Identity, Tree};
+use crate::access::{Identity, Tree};
 
 /// The rights of an admitted CREATE.
 #[derive(Clone, Copy, Debug)]

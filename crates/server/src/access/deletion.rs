@@ -3,11 +3,12 @@
 //!
 //! Spec: MS-FSA §2.1.5.1.2, §2.1.5.15.3.
 
+use std::sync::Arc;
+
 use smb::NtStatus;
 use tree::{FileKey, Share, SharePath};
 
 use super::MayRemove;
-use crate::service::Core;
 use crate::status::OrStatus as _;
 
 /// An object that is to be deleted.
@@ -22,10 +23,10 @@ pub(crate) struct Doomed<'a> {
 }
 
 impl Doomed<'_> {
-    /// Whether the object can be deleted. May block.
+    /// Whether the object can be deleted, with these shares exported. May block.
     pub(crate) fn check(
         &self,
-        core: &Core,
+        shares: &[Arc<Share>],
         share: &Share,
         leave: MayRemove,
     ) -> Result<(), NtStatus> {
@@ -36,7 +37,7 @@ impl Doomed<'_> {
             return Ok(());
         }
         // The top directory of a share, by whatever path it was reached: the share would be gone.
-        let is_top = core.shares().iter().any(|share| share.root_key() == self.key);
+        let is_top = shares.iter().any(|share| share.root_key() == self.key);
         if self.path.is_root() || is_top {
             return Err(NtStatus::CANNOT_DELETE);
         }
@@ -46,10 +47,10 @@ impl Doomed<'_> {
 
 /// Whether the deletion of this directory would remove a share: the directory is the top of a share, or
 /// lies above it. May block.
-pub(crate) fn holds_a_share(core: &Core, share: &Share, directory: FileKey) -> bool {
+pub(crate) fn holds_a_share(shares: &[Arc<Share>], share: &Share, directory: FileKey) -> bool {
     // Only shares that may lie below `share` are looked at: the file system of another may not
     // answer.
-    core.shares().iter().any(|other| {
+    shares.iter().any(|other| {
         other.root_key() == directory || (other.overlaps(share) && other.lies_in(directory))
     })
 }

@@ -21,11 +21,15 @@
 
 mod create;
 pub(crate) mod deletion;
+mod identity;
 pub(crate) mod leave;
 pub(crate) mod operation;
 mod rights;
+mod tree;
 
 pub(crate) use create::{Grant, Regrant};
+pub(crate) use identity::Identity;
 pub(crate) use leave::{MayAdd, MayRemove, MaySet};
-pub(crate) use operation::{Add, Look, Remove, Set, Write, admit};
+pub(crate) use operation::{Add, Granted, Look, Remove, Set, Write, admit};
 pub(crate) use rights::Rights;
+pub(crate) use tree::{Target, Tree};

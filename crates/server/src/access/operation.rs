@@ -6,12 +6,14 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.10 to §3.3.5.21, MS-FSA §2.1.5.3 to §2.1.5.17; the access bits of control codes.
 
+use std::sync::Arc;
+
 use smb::NtStatus;
 use smb::create::AccessMask;
 use smb::info::SecurityInformation;
 
+use super::Tree;
 use super::leave::{Decided, Leave, MayAdd, MayRemove, MaySet, MayWrite};
-use crate::state::Open;
 
 /// The rights that an operation needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,23 +35,50 @@ pub(crate) trait Operation: Copy {
     fn needs(self) -> Needs;
 }
 
+/// An open, as far as its rights go.
+pub(crate) trait Granted {
+    /// The access that the open was granted.
+    fn access(&self) -> AccessMask;
+
+    /// The tree that the file was opened in.
+    fn tree(&self) -> &Tree;
+
+    /// Whether another file has the place of this one now.
+    fn is_superseded(&self) -> bool;
+}
+
+impl<T: Granted> Granted for Arc<T> {
+    fn access(&self) -> AccessMask {
+        T::access(self)
+    }
+
+    fn tree(&self) -> &Tree {
+        T::tree(self)
+    }
+
+    fn is_superseded(&self) -> bool {
+        T::is_superseded(self)
+    }
+}
+
 /// Admits an operation, or returns the status of the refusal.
-pub(crate) fn admit<O: Operation>(open: &Open, operation: O) -> Result<O::Leave, NtStatus> {
+pub(crate) fn admit<O: Operation>(open: &impl Granted, operation: O) -> Result<O::Leave, NtStatus> {
     let needs = operation.needs();
     // Another file has its place now: bytes read would be stale, and bytes written lost.
-    if open.entry.is_superseded() {
+    if open.is_superseded() {
         return Err(NtStatus::FILE_CLOSED);
     }
-    if !open.may(needs.all) || !(needs.any.is_empty() || open.may_any(needs.any)) {
+    let access = open.access();
+    if !access.contains(needs.all) || !(needs.any.is_empty() || access.intersects(needs.any)) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if O::Leave::CHANGES {
-        let share = open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let share = open.tree().share().ok_or(NtStatus::INVALID_PARAMETER)?;
         if share.is_read_only() {
             return Err(NtStatus::MEDIA_WRITE_PROTECTED);
         }
     }
-    if !open.tree.rights.may(needs.in_share) {
+    if !open.tree().rights.may(needs.in_share) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(O::Leave::given(Decided::yes()))

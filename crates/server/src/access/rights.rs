@@ -5,7 +5,7 @@
 use smb::create::AccessMask;
 use tree::{Admission, Share};
 
-use crate::state::{Identity, Session};
+use super::Identity;
 
 /// The rights of a user in a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,13 +14,6 @@ pub(crate) struct Rights(AccessMask);
 impl Rights {
     /// All rights: every user has them on the server's pipes.
     pub(crate) const ALL: Self = Self(AccessMask::FILE_ALL);
-
-    /// The rights of a session's user. `None`: the user may not enter the share.
-    pub(crate) fn of_session(share: &Share, session: &Session) -> Option<Self> {
-        // A session whose client took its name back enters no further share.
-        let is_nobody = session.is_unnamed() && !session.identity.is_guest();
-        if is_nobody { None } else { Self::of(share, &session.identity) }
-    }
 
     /// The rights of a user under the present configuration of the share. `None`: the user may not
     /// enter.

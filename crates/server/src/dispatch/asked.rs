@@ -7,7 +7,7 @@
 
 use smb::{Command, Header};
 
-use crate::state::Link;
+use crate::connections::Link;
 
 /// Bytes that `pdu` asks for beside the fixed part of its answer. Those of a READ by RDMA count too: they are
 /// in memory before they leave.

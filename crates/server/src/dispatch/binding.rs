@@ -24,8 +24,10 @@ use smb::crypto::{
 use smb::{Header, HeaderFlags, NtStatus};
 use tracing::{debug, info, warn};
 
-use crate::state::session::NoChannel;
-use crate::state::{Channel, Identity, Link, Session};
+use crate::access::Identity;
+use crate::connections::session::NoChannel;
+use crate::connections::{Channel, Link, Session, Sessions};
+use crate::service::Core;
 
 /// Whose key signs an answer to SESSION_SETUP.
 #[derive(Clone, Debug)]
@@ -73,9 +75,14 @@ impl From<NtStatus> for Refusal {
 }
 
 /// The session that a request with the BINDING flag may join.
-pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<Session>, Refusal> {
+pub(super) fn admit(
+    core: &Core,
+    link: &Link,
+    header: &Header,
+    pdu: &mut [u8],
+) -> Result<Arc<Session>, Refusal> {
     let agreed = link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
-    let session = link.core.session(header.session_id.0).filter(|session| !session.is_closed());
+    let session = core.sessions.get(header.session_id.0).filter(|session| !session.is_closed());
     let session = session.ok_or(NtStatus::USER_SESSION_DELETED)?;
     // An anonymous session has no key to prove anything with.
     if session.signing.is_none() {
@@ -105,7 +112,7 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     if !is_proven {
         return refuse(NtStatus::ACCESS_DENIED);
     }
-    if session.is_expired(&link.core.environment.clock) {
+    if session.is_expired(&core.environment.clock) {
         return refuse(NtStatus::NETWORK_SESSION_EXPIRED);
     }
     // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.
@@ -125,8 +132,12 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
 
 /// Who signs that a session of another connection is not there for this one: its owner signed the
 /// question.
-pub(super) fn signer_elsewhere(link: &Link, header: &Header, pdu: &mut [u8]) -> Option<Signatory> {
-    let signer = Signatory::Session(link.core.session(header.session_id.0)?);
+pub(super) fn signer_elsewhere(
+    sessions: &Sessions,
+    header: &Header,
+    pdu: &mut [u8],
+) -> Option<Signatory> {
+    let signer = Signatory::Session(sessions.get(header.session_id.0)?);
     signer.verify(pdu).is_ok().then_some(signer)
 }
 

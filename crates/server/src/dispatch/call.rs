@@ -12,25 +12,30 @@ use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 use tree::{InlineIo, Reach, Share, ShareError};
 
 use super::frame::{self, Terms};
-use super::write::Prepared;
-use super::{asked, flush};
+use super::prepared::Prepared;
+use super::{asked, persist};
+use crate::access::Tree;
+use crate::connections::kept::releases;
+use crate::connections::{Channel, Kept, Link, Pending, Session};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
-use crate::push::{self, Region};
+use crate::push::{self, Push, Region};
+use crate::service::Core;
 use crate::state::caching::Intent;
-use crate::state::changes::Changing;
+use crate::state::changing::Changing;
 use crate::state::holder::BreaksWait;
-use crate::state::kept::releases;
 use crate::state::lease::Owner;
-use crate::state::locks::{LockRange, LockTable};
+use crate::state::locks::LockTable;
 use crate::state::node::Node;
 use crate::state::open::{Ended, UnderWay};
+use crate::state::range::LockRange;
 use crate::state::sequence::{Claim, Stale};
-use crate::state::{Channel, Hold, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
+use crate::state::{Hold, Open, Resource, Room};
 use crate::status::OrStatus as _;
 
 /// Who asks, and with what protection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
+    pub(crate) core: &'a Arc<Core>,
     pub(crate) link: &'a Arc<Link>,
     pub(crate) header: &'a Header,
     pub(crate) channel: &'a Arc<Channel>,
@@ -73,7 +78,7 @@ impl Asker<'_> {
             return Err(NtStatus::NETWORK_NAME_DELETED);
         }
         self.check_protection(&open.tree)?;
-        open.set_used(&self.link.core);
+        open.set_used(&self.core.files.creates);
         Ok(open)
     }
 
@@ -149,6 +154,11 @@ impl Asker<'_> {
         }
     }
 
+    /// Whether the answer will be signed or sealed: then all of it has to be there first.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.sealed || frame::is_signed(self.header, self.channel)
+    }
+
     /// See [`asked::is_paid`].
     pub(crate) fn check_charge(&self, bytes: u32) -> Result<(), NtStatus> {
         let is_paid = asked::is_paid(self.link, self.header, bytes);
@@ -168,6 +178,7 @@ pub(crate) enum Lasting {
 /// A request with everything it needs to outlive the read loop.
 #[derive(Debug)]
 pub(crate) struct Call {
+    pub(crate) core: Arc<Core>,
     pub(crate) link: Arc<Link>,
     pub(crate) header: Header,
     pub(crate) channel: Arc<Channel>,
@@ -192,6 +203,7 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
+            core: &self.core,
             link: &self.link,
             header: &self.header,
             channel: &self.channel,
@@ -245,14 +257,14 @@ impl Call {
             return Ok(work());
         }
         let turn = self.turn().await;
-        let task = self.link.core.runtime.spawn_blocking(move || {
+        let task = self.core.runtime.spawn_blocking(move || {
             let _turn = turn;
             work()
         });
         // The only failure is a panic in `work`, or the runtime going down.
         task.await.map_err(|ended| {
             if ended.is_panic() {
-                self.link.core.note_panic("a request's work on a file");
+                self.core.note_panic("a request's work on a file");
             }
             NtStatus::UNSUCCESSFUL
         })
@@ -361,7 +373,7 @@ impl Call {
             return self.changing(open, inline, work).await;
         }
         let changed = Arc::clone(open);
-        let work = move || (work(), flush::persist(&changed));
+        let work = move || (work(), persist::persist(&changed));
         let (outcome, persisted) = self.changing(open, InlineIo::CachedReads, work).await?;
         persisted.map(|()| outcome)
     }
@@ -440,6 +452,11 @@ impl Call {
         self.wait(node.yield_caching(owner, intent)).await
     }
 
+    /// Push mode.
+    pub(crate) fn push(&self) -> &Arc<Push> {
+        &self.core.push
+    }
+
     /// Takes back the regions of a file that `wanted` picks; see [`push::recall`].
     pub(crate) async fn recall(
         &self,
@@ -447,7 +464,7 @@ impl Call {
         reason: RecallReason,
         wanted: impl Fn(&Region) -> bool,
     ) -> Result<(), NtStatus> {
-        self.wait(push::recall(&self.link.core, node, reason, wanted)).await
+        self.wait(push::recall(&self.core.push, node, reason, wanted)).await
     }
 
     // Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.

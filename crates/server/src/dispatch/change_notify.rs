@@ -6,8 +6,7 @@ use smb::ChangeNotifyRequest;
 use smb::NtStatus;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::{self, Look};
 
 /// Refuses, after the checks every server makes first.

@@ -11,9 +11,8 @@ use smb::{CloseAttributes, CloseRequest, CloseResponse};
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
-use crate::state::session::log_close;
+use super::frame::{Outcome, malformed};
+use crate::connections::session::log_close;
 
 /// Ends an open.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
@@ -25,26 +24,26 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     if open_again.is_none() {
         return Err(NtStatus::FILE_CLOSED);
     }
-    let core = Arc::clone(&call.link.core);
+    let files = Arc::clone(&call.core.files);
     if open.push.get().is_some() {
-        crate::push::end_of_open(&core, &open).await;
+        crate::push::end_of_open(call.push(), &open).await;
     }
     let inline = open.closing_io();
     let wants = request.query_attributes;
-    let (closed, core_too) = (Arc::clone(&open), Arc::clone(&core));
+    let (closed, files_too) = (Arc::clone(&open), Arc::clone(&files));
     let work = move || {
         crate::push::settle_times(&closed.node);
         let metadata = wants.then(|| closed.entry.metadata().ok()).flatten();
         if inline == InlineIo::Everything {
-            return (metadata, closed.close_on_the_spot(&core_too));
+            return (metadata, closed.close_on_the_spot(&files_too));
         }
-        log_close(&closed, closed.close(&core_too));
+        log_close(&closed, closed.close(&files_too));
         (metadata, None)
     };
     // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
     let (metadata, rest) = call.blocking(inline, work).await?;
     if let Some(rest) = rest {
-        let finish = move || log_close(&open, open.finish_close(&core, rest));
+        let finish = move || log_close(&open, open.finish_close(&files, rest));
         call.blocking(InlineIo::CachedReads, finish).await?;
     }
     let attributes = metadata.map(|found| CloseAttributes {

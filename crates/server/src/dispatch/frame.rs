@@ -14,13 +14,13 @@
 
 use smb::ErrorResponse;
 use smb::NtStatus;
+use smb::ParseError;
 use smb::TransformHeader;
 use smb::crypto::{SignError, Turn};
 use smb::framing;
 use smb::{Header, HeaderFlags, Route, SessionId};
 
-use super::call::Asker;
-use crate::state::{Channel, Link};
+use crate::connections::{Channel, Link};
 
 /// Outcome of a command: the status of a response whose body was appended, or of one without.
 pub(crate) type Outcome = Result<NtStatus, NtStatus>;
@@ -92,12 +92,7 @@ pub(crate) fn pad_pdu(out: &mut Vec<u8>, at: usize) -> usize {
     len
 }
 
-/// Whether the answer will be signed or sealed: then all of it has to be there first.
-pub(crate) fn is_protected(asker: Asker<'_>) -> bool {
-    asker.sealed || is_signed(asker.header, asker.channel)
-}
-
-fn is_signed(request: &Header, channel: &Channel) -> bool {
+pub(super) fn is_signed(request: &Header, channel: &Channel) -> bool {
     let asked = request.flags.contains(HeaderFlags::SIGNED) || channel.session.signing_required;
     asked && channel.signing.is_some()
 }
@@ -205,3 +200,8 @@ const NEXT_COMMAND: usize = 20;
 const FLAGS: usize = 16;
 const SIGNED: u8 = 0x08;
 const SIGNATURE: usize = 48;
+
+/// The status for a request whose body cannot be read.
+pub(crate) fn malformed(error: ParseError) -> NtStatus {
+    error.status()
+}

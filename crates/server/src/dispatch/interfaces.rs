@@ -19,13 +19,13 @@ pub(super) fn query(call: &Call) -> Result<Vec<u8>, NtStatus> {
     if !call.link.agreed.get().is_some_and(|agreed| agreed.is_smb3()) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    let core = &call.link.core;
+    let core = &call.core;
     let rdma = core.push.rdma_address();
-    let mut list = if core.announced.is_empty() {
-        let tcp = core.tcp_address.unwrap_or(call.link.local);
+    let mut list = if core.identity.announced.is_empty() {
+        let tcp = core.identity.tcp_address.unwrap_or(call.link.local);
         discovered(tcp, rdma, call.link.local.ip(), &host::addresses())
     } else {
-        told(&core.announced, rdma.is_some())
+        told(&core.identity.announced, rdma.is_some())
     };
     list.truncate(INTERFACES_MAX);
     let mut output = Vec::new();

@@ -25,16 +25,19 @@ use smb::framing;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
+use super::asked;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
+use super::prepared::Prepared;
+use super::router::{self, begin_work};
 use super::shift::Shift;
-use super::write::Prepared;
-use super::{asked, begin_work};
+use crate::connections::{Channel, Kept, Link, Parcel, Pending};
 use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
+use crate::service::Core;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
-use crate::state::{Channel, Kept, Link, Parcel, Pending, Resource, Room};
+use crate::state::{Resource, Room};
 
 /// The channel a request came over, none for those that need no session; or why it is refused.
 type Admitted = Result<Option<Arc<Channel>>, NtStatus>;
@@ -64,6 +67,7 @@ fn paid(link: &Link, frame: &Kept, element: &Element) -> usize {
 /// One frame's worth of requests.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub(crate) core: Arc<Core>,
     pub(crate) link: Arc<Link>,
     pub(crate) frame: Arc<Kept>,
     pub(crate) elements: Vec<Element>,
@@ -115,11 +119,12 @@ impl Job {
     /// Starts the job; appends its answer to `out` if it is there at once. The room of a long one is for
     /// whoever sends it.
     pub(crate) fn start(self, out: &mut Vec<u8>) -> Option<Room> {
-        let link = Arc::clone(&self.link);
+        let (link, runtime) = (Arc::clone(&self.link), self.core.runtime.clone());
+        let reactor = Arc::clone(&self.core.connections.reactor);
         let first = self.elements.first();
         let command = first.map_or(Command::ECHO, |element| element.header.command);
         let mut work: Pin<Box<dyn Future<Output = Option<Answer>> + Send>> = Box::pin(self.run());
-        let _inside = link.core.runtime.enter();
+        let _inside = runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         match work.as_mut().poll(&mut context) {
             Poll::Ready(Some(answer)) if answer.needs_queue() => answer.leave(&link),
@@ -129,8 +134,6 @@ impl Job {
             }
             Poll::Ready(None) => link.close(),
             Poll::Pending => {
-                let runtime = link.core.runtime.clone();
-                let reactor = Arc::clone(&link.core.reactor);
                 let work = Noted { work, reactor, command };
                 let owed = Owed::over(&link);
                 runtime.spawn(async move {
@@ -147,7 +150,7 @@ impl Job {
 
     // The answer frame, or None when the connection has to go.
     async fn run(self) -> Option<Answer> {
-        let Self { link, frame, elements, sealed } = self;
+        let Self { core, link, frame, elements, sealed } = self;
         let mut out = Vec::with_capacity(RESPONSE_ROOM);
         let start = frame::begin(&mut out, sealed.is_some());
         let mut chain = Chain::default();
@@ -159,14 +162,14 @@ impl Job {
         let mut follows_interim = false;
         let mut breaks_wait = Vec::new();
         // A single request is not timed.
-        let mut shift = (count > 1).then(|| Shift::begin(link.core.now(), 0));
+        let mut shift = (count > 1).then(|| Shift::begin(core.now(), 0));
         for (index, element) in elements.into_iter().enumerate() {
             if let Some(shift) = shift.as_mut().filter(|_| index > 0)
-                && shift.is_over(link.core.now(), out.len())
+                && shift.is_over(core.now(), out.len())
             {
                 // Others of the thread have their turn: nothing in a long compound may have to wait.
                 tokio::task::yield_now().await;
-                *shift = Shift::begin(link.core.now(), out.len());
+                *shift = Shift::begin(core.now(), out.len());
             }
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -178,7 +181,8 @@ impl Job {
             let (sealed, is_compound) = (sealed.is_some(), count > 1);
             let asks = Asks { here: asked_here, left };
             left = left.saturating_sub(asked_here);
-            let place = Place { link: &link, frame: &frame, sealed, is_compound, asks };
+            let place =
+                Place { core: &core, link: &link, frame: &frame, sealed, is_compound, asks };
             let last = index + 1 == count;
             let into = (&mut out, &mut breaks_wait);
             let mut has_waited = false;
@@ -195,7 +199,7 @@ impl Job {
             };
             if has_waited && let Some(shift) = &mut shift {
                 // Others had their turn.
-                *shift = Shift::begin(link.core.now(), out.len());
+                *shift = Shift::begin(core.now(), out.len());
             }
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
@@ -259,6 +263,7 @@ impl Made {
 
 /// Where the requests of a job stand.
 struct Place<'a> {
+    core: &'a Arc<Core>,
     link: &'a Arc<Link>,
     frame: &'a Arc<Kept>,
     sealed: bool,
@@ -297,9 +302,10 @@ impl Place<'_> {
             // Also of a request without a session: what is related to it is INVALID_PARAMETER.
             (_, Err(status)) | (Some(status), Ok(_)) => Err(status),
             _ if self.exceeds(out) => Err(NtStatus::INSUFFICIENT_RESOURCES),
-            (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
+            (None, Ok(None)) => router::without_session(&header, &self.frame[range], out),
             (None, Ok(Some(channel))) => {
                 let mut call = Call {
+                    core: Arc::clone(self.core),
                     link: Arc::clone(self.link),
                     header,
                     channel,
@@ -319,7 +325,7 @@ impl Place<'_> {
                 self.frame.set_made(out.len());
                 let room = self.take_room(&call.channel, &pending, self.needed(out.len())).await;
                 let outcome = match room.and_then(|()| begin_work(&header, &call.channel)) {
-                    Ok(_working) => super::dispatch(&mut call, out).await,
+                    Ok(_working) => router::dispatch(&mut call, out).await,
                     Err(status) => Err(status),
                 };
                 if is_last && out.len() > ANSWER_UNCOUNTED_MAX {

@@ -13,14 +13,14 @@ use tree::InlineIo;
 use tree::journal::{LockChange, LockNote};
 
 use super::call::{Call, Lasting};
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::{self, Look};
 use crate::state::caching::Intent;
 use crate::state::changes::{Count, Kept};
 use crate::state::lock_sequence::Copy;
 use crate::state::lock_waiters::LockWaiter;
-use crate::state::locks::{LockRange, LockRefused};
+use crate::state::locks::{GrantedLock, LockRefused};
+use crate::state::range::LockRange;
 use crate::state::{Open, Resource};
 
 /// Takes or gives back ranges, all or none of those to be taken.
@@ -140,12 +140,11 @@ async fn lock(
         outcome = match asked {
             Ok((range, exclusive)) => {
                 let granted = take(call, open, range, exclusive, waits(element)).await;
-                if granted.is_ok() {
+                granted.map(|lock| {
                     let LockRange { offset, length } = range;
-                    taken.push(range);
+                    taken.push(lock);
                     changes.push(LockChange::Lock(LockNote { offset, length, exclusive }));
-                }
-                granted
+                })
             }
             Err(status) => Err(status),
         };
@@ -157,7 +156,7 @@ async fn lock(
         outcome = settle(call, open, sequence, changes, Vec::new()).await;
     }
     if outcome.is_err() {
-        open.node.release_locks(open.serial, &taken);
+        open.node.revert_locks(open.serial, &taken);
     }
     outcome
 }
@@ -212,7 +211,7 @@ async fn take(
     range: LockRange,
     exclusive: bool,
     waits: bool,
-) -> Result<(), NtStatus> {
+) -> Result<GrantedLock, NtStatus> {
     let mut waiter = None;
     loop {
         let closed = open.closed.notified();
@@ -227,7 +226,7 @@ async fn take(
                 return Err(NtStatus::RANGE_NOT_LOCKED);
             }
             match state.locks.lock(open.serial, range, exclusive, Some(place)) {
-                Ok(()) => Some(state.changes.so_far()),
+                Ok(lock) => Some((lock, state.changes.so_far())),
                 Err(LockRefused::TableFull) => return Err(NtStatus::INSUFFICIENT_RESOURCES),
                 Err(LockRefused::Conflict(_)) if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
                 Err(LockRefused::Conflict(held)) => {
@@ -236,9 +235,10 @@ async fn take(
                 }
             }
         };
-        if let Some(before) = locked {
+        if let Some((lock, before)) = locked {
             drop(waiter);
-            return settled(call, open, range, exclusive, before).await;
+            settled(call, open, lock, exclusive, before).await?;
+            return Ok(lock);
         }
         let waiter: &LockWaiter = waiter.as_ref().expect("it has just begun to wait");
         let turn = async {
@@ -264,19 +264,55 @@ async fn take(
 async fn settled(
     call: &Call,
     open: &Open,
-    range: LockRange,
+    lock: GrantedLock,
     exclusive: bool,
     before: Count,
 ) -> Result<(), NtStatus> {
     open.node.begin_breaks(open.owner, Intent::Modify);
-    let kept = Kept { serial: open.serial, range, exclusive, before };
+    let kept = Kept { serial: open.serial, range: lock.range, exclusive, before };
     let settled = call.wait(open.node.settled(kept)).await;
     if settled.is_err() {
-        open.node.release_locks(open.serial, &[range]);
+        open.node.revert_locks(open.serial, &[lock]);
     }
     settled
 }
 
 fn range(element: &LockElement) -> Result<LockRange, NtStatus> {
     LockRange::new(element.offset, element.length).ok_or(NtStatus::INVALID_LOCK_RANGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::push::tests::rig::{Opened, Rig};
+    use crate::state::locks::LockTable;
+
+    #[tokio::test]
+    async fn a_lock_whose_handle_is_closed_while_it_waits_is_refused() {
+        let rig = Rig::new();
+        let (open, other) = (rig.open("f", 1).await, rig.open("f", 1).await);
+        let of = |open: Opened| {
+            rig.session().open(open.id.persistent, open.id.volatile).expect("it is open")
+        };
+        let other = of(other);
+        let (node, range) = (Arc::clone(&other.node), LockRange::new(0, 10).unwrap());
+        // What was admitted before the LOCK is waited for.
+        let changing = node.begin_change(other.change(range), |_| true).await.unwrap();
+        let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        let locks = vec![LockElement { offset: 0, length: 10, flags }];
+        let request = LockRequest { lock_sequence: 0, file_id: open.id, locks };
+        let mut locked = Box::pin(rig.ask(smb::Command::LOCK, |out| request.emit(out)));
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                outcome = &mut locked => panic!("it did not wait: {outcome:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        rig.close(open.id).await;
+        drop(changing);
+        assert_eq!(locked.await.err(), Some(NtStatus::FILE_CLOSED));
+        let is_free = |locks: &LockTable| locks.allows_write(other.serial, 0, 10);
+        assert!(is_free(&node.lock().locks));
+    }
 }

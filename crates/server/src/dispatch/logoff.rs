@@ -9,15 +9,14 @@ use smb::NtStatus;
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 
 /// Ends a session and everything in it.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let id = call.session().id;
     call.link.remove_channel(id);
-    let core = Arc::clone(&call.link.core);
+    let core = Arc::clone(&call.core);
     call.blocking(InlineIo::CachedReads, move || core.end_session(id)).await?;
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)

@@ -14,11 +14,12 @@ use smb::smb1::Smb1Negotiate;
 use smb::{Header, MessageId};
 use tracing::debug;
 
+use super::connection::{Connection, Stage, Violation};
 use super::frame::{self, Terms};
-use super::{Connection, Stage, Violation};
 use crate::config::SigningPolicy;
-use crate::service::{Core, file_time};
-use crate::state::{Agreed, Link};
+use crate::connections::{Agreed, Link};
+use crate::service::Core;
+use crate::time::file_time;
 
 /// Answers an SMB1 NEGOTIATE that offers SMB2; everything else of SMB1 ends the connection.
 pub(crate) fn multi_protocol(
@@ -47,7 +48,7 @@ pub(crate) fn multi_protocol(
             client_capabilities: Capabilities::empty(),
             client_security_mode: SecurityMode::SIGNING_ENABLED,
             server_capabilities: Capabilities::empty(),
-            server_security_mode: security_mode(&connection.link.core),
+            server_security_mode: security_mode(&connection.core),
             signing: SigningAlgorithm::HmacSha256,
             cipher: None,
             posix: false,
@@ -57,7 +58,8 @@ pub(crate) fn multi_protocol(
     } else {
         connection.stage = Stage::MultiProtocol;
     }
-    let response = response(&connection.link, dialect, Capabilities::empty(), Vec::new());
+    let response =
+        response(&connection.core, &connection.link, dialect, Capabilities::empty(), Vec::new());
     send(connection, &request, &response, out)?;
     Ok(())
 }
@@ -88,8 +90,8 @@ pub(crate) fn handle(
         Ok(choice) => choice,
         Err(status) => return refuse(status, out),
     };
-    let core = &link.core;
-    let capabilities = capabilities(&link.core, dialect, &request, choice.cipher);
+    let core = &connection.core;
+    let capabilities = capabilities(core, dialect, &request, choice.cipher);
     let agreed = Agreed {
         dialect,
         client_guid: request.client_guid.0,
@@ -105,7 +107,7 @@ pub(crate) fn handle(
     let mut salt = [0; 32];
     core.environment.random.fill(&mut salt).map_err(Violation::HostRandom)?;
     let contexts = choice.contexts(&request, &salt);
-    let response = response(link, dialect, capabilities, contexts);
+    let response = response(core, link, dialect, capabilities, contexts);
     let _ = link.agreed.set(agreed);
     connection.stage = Stage::Negotiated;
     connection.preauth.update(pdu);
@@ -242,7 +244,7 @@ fn capabilities(
         ours |= request.capabilities & Capabilities::MULTI_CHANNEL;
     }
     if dialect >= Dialect::SMB_3_0
-        && core.shares().iter().any(|share| share.journal().is_some())
+        && core.files.shares().iter().any(|share| share.journal().is_some())
         && request.capabilities.contains(Capabilities::PERSISTENT_HANDLES)
     {
         ours |= Capabilities::PERSISTENT_HANDLES;
@@ -255,34 +257,38 @@ fn capabilities(
 }
 
 pub(crate) fn security_mode(core: &Core) -> SecurityMode {
-    match core.signing {
+    match core.identity.signing {
         SigningPolicy::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
         SigningPolicy::WhenAsked => SecurityMode::SIGNING_ENABLED,
     }
 }
 
 fn response<'a>(
+    core: &Core,
     link: &Link,
     dialect: Dialect,
     capabilities: Capabilities,
     contexts: Vec<NegotiateContext<'a>>,
 ) -> NegotiateResponse<'a> {
     // MS-SMB2 §3.3.5.4: 64 KiB where a request cannot take several credits.
-    let core = &link.core;
     let large = capabilities.contains(Capabilities::LARGE_MTU);
     let size = |large_size: u32| if large { large_size } else { 64 * 1024 };
     NegotiateResponse {
         security_mode: security_mode(core),
         dialect,
-        server_guid: core.guid,
+        server_guid: core.identity.guid,
         capabilities,
         transact_size_max: size(link.transact_size_max()),
-        read_size_max: size(core.limits.io_size_max),
-        write_size_max: size(core.limits.io_size_max),
+        read_size_max: size(core.connections.limits.io_size_max),
+        write_size_max: size(core.connections.limits.io_size_max),
         system_time: file_time(&core.environment.clock),
         // The moment of the last start helps an attacker more than a client.
         start_time: smb::FileTime::ZERO,
-        token: if core.users().tickets().is_some() { KERBEROS_HINT } else { NEGOTIATE_HINT },
+        token: if core.identity.users().tickets().is_some() {
+            KERBEROS_HINT
+        } else {
+            NEGOTIATE_HINT
+        },
         contexts,
     }
 }

@@ -22,10 +22,10 @@ use smb::{
 use tracing::debug;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
+use crate::access::Identity;
+use crate::connections::Pipe;
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::state::{Identity, Pipe};
 
 /// Whether a request is for a pipe rather than a file. IOCTL is told apart by its code.
 pub(super) fn is_meant(call: &Call) -> bool {
@@ -83,7 +83,7 @@ fn create(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
     let name = request.name.as_str().trim_start_matches('\\');
     let interface = Interface::of_pipe(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let serial = call.link.core.next_serial();
+    let serial = call.core.files.next_serial();
     let pipe = Arc::new(Pipe::new(serial, Arc::clone(&tree), interface));
     let session = call.session();
     let added = session.add_pipe(pipe).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
@@ -135,7 +135,7 @@ fn read(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
     let (file_id, len) = (request.file_id, request.length);
     call.asker().check_channel(request.channel)?;
-    if len > call.link.core.limits.io_size_max || request.channel != smb::Channel::NONE {
+    if len > call.core.connections.limits.io_size_max || request.channel != smb::Channel::NONE {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len)?;
@@ -200,7 +200,7 @@ fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatu
         Identity::User(user) if !call.session().is_unnamed() => Some(&**user),
         Identity::User(_) | Identity::Guest { .. } => None,
     };
-    let host = call.link.core.host(caller);
+    let host = call.core.host(caller);
     pipe.lock().write(bytes, &host).map_err(|error| {
         debug!(peer = %call.link.peer, %error, "pipe closed");
         call.session().remove_pipe(id.persistent, id.volatile);

@@ -23,7 +23,7 @@ use tracing::debug;
 use tree::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 
 use super::call::Call;
-use super::malformed;
+use super::frame::malformed;
 use crate::access::deletion::holds_a_share;
 use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;
@@ -237,7 +237,7 @@ pub(super) async fn set_reparse_point(
     }
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     // A persistent open of the file that could not be brought back yet keeps it.
-    if call.link.core.is_left_over(&share, open.node.key()) {
+    if call.core.files.is_left_over(&share, open.node.key()) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // Other clients that only cache a handle, or map a region, are asked to let go first.
@@ -249,13 +249,13 @@ pub(super) async fn set_reparse_point(
     if !open.node.lock().streams.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let (core, open_too) = (Arc::clone(&call.link.core), Arc::clone(open));
+    let (files, open_too) = (Arc::clone(&call.core.files), Arc::clone(open));
     // Of the link, beside that of the file.
     let place = open.another_place().or_status()?;
     let work = move || {
         let (_alone, _unmapped) = (alone, unmapped);
         let (entry, path) = (&open_too.entry, open_too.path());
-        if entry.is_directory() && holds_a_share(&core, &share, entry.key()) {
+        if entry.is_directory() && holds_a_share(&files.shares(), &share, entry.key()) {
             return Err(NtStatus::ACCESS_DENIED);
         }
         // What is written through this handle meanwhile makes a file that is not empty.

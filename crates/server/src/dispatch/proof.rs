@@ -20,8 +20,9 @@ use smb::framing;
 use smb::{Command, Header, HeaderFlags, Protocol, Route, SessionId, TransformHeader};
 
 use super::connection::Violation;
+use crate::connections::{Channel, Frame, Link};
 use crate::limits::IO_INLINE_MAX;
-use crate::state::{Account, Channel, Frame, Link, Room};
+use crate::state::{Account, Room};
 
 /// What is known of the protection of a frame.
 #[derive(Debug, Default)]

@@ -17,8 +17,8 @@ use tree::{
 };
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{malformed, posix};
+use super::frame::{Outcome, malformed};
+use super::posix;
 use crate::access::{self, Look};
 use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX, PATTERN_CHARS_INLINE_MAX};
 use crate::state::open::Listing;

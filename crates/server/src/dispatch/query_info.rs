@@ -16,8 +16,8 @@ use smb::{
 use tree::{InlineIo, Metadata, Share, short_name};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{extended, malformed, posix};
+use super::frame::{Outcome, malformed};
+use super::{extended, posix};
 use crate::access::{self, Look};
 use crate::state::Open;
 use crate::status::OrStatus as _;
@@ -55,7 +55,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let knows_posix = call.link.agreed.get().is_some_and(|agreed| agreed.posix);
     let open = call.open(file_id)?;
-    let server = call.link.core.guid;
+    let server = call.core.identity.guid;
     let is_known = kind == InfoType::FILE && is_known_of_open_files(FileInfoClass(class));
     let is_at_hand = is_known && open.is_at_hand();
     let inline = if is_at_hand { InlineIo::Everything } else { open.entry.inline_io() };
@@ -248,8 +248,9 @@ fn standard(open: &Open, found: &Metadata) -> info::Standard {
     info::Standard {
         allocation_size: found.allocation,
         end_of_file: found.size,
-        // MS-FSA §2.1.5.11.27: a name about to go does not count.
-        links: found.links.saturating_sub(u32::from(delete_pending)),
+        // MS-FSA §2.1.5.11.27: a name about to go does not count. A directory has one name, whatever Linux counts.
+        links: if found.is_directory { 1 } else { found.links }
+            .saturating_sub(u32::from(delete_pending)),
         delete_pending,
         directory: found.is_directory,
     }

@@ -11,13 +11,13 @@ use smb::{ReadRequest, ReadResponse};
 use tree::{InlineIo, Remainder, ShareError};
 
 use super::call::{Asker, Call};
-use super::frame::{self, Outcome};
-use super::malformed;
+use super::frame::Outcome;
+use super::frame::malformed;
 use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Open;
 use crate::state::changes::Read;
-use crate::state::locks::LockRange;
+use crate::state::range::LockRange;
 use crate::state::reads::{Reading, Rest, Sight};
 use crate::status::OrStatus as _;
 
@@ -128,7 +128,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 
 // An answer whose length is known and whose bytes may follow piece by piece.
 fn begin(asker: Asker<'_>, plan: &Plan) -> Option<Remainder> {
-    if !asker.streams || plan.len < STREAM_MIN || frame::is_protected(asker) {
+    if !asker.streams || plan.len < STREAM_MIN || asker.is_protected() {
         return None;
     }
     let entry = &plan.open.entry;
@@ -193,7 +193,7 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
 }
 
 fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {
-    if request.length > asker.link.core.limits.io_size_max {
+    if request.length > asker.core.connections.limits.io_size_max {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     asker.check_charge(request.length)?;

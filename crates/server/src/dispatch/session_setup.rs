@@ -12,7 +12,7 @@
 //! Where a share takes guests, who says the name of no account, or none, gets a session without keys. A
 //! wrong password for an account is refused all the same.
 //!
-//! Who guesses passwords is answered later (`state/throttle.rs`): what comes of such an attempt happens when
+//! Who guesses passwords is answered later (`connections/throttle.rs`): what comes of such an attempt happens when
 //! its time has come, in a task of its own, and other requests of the connection go on meanwhile.
 //!
 //! Spec: MS-SMB2 §3.3.5.5.
@@ -31,18 +31,21 @@ use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
 use super::binding::{self, Refusal, Signatory};
+use super::connection::{Authentication, Connection, Purpose, Violation};
 use super::frame::{self, Terms};
-use super::{Authentication, Connection, Purpose, Violation};
+use crate::access::Identity;
 use crate::config::SigningPolicy;
+use crate::connections::session::SessionParts;
+use crate::connections::work::Work;
+use crate::connections::{Agreed, Channel, Decision, Later, Link, Logon, Session};
 use crate::limits::{
     GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, UNAUTHENTICATED_FRAME_MAX,
     USER_NAME_MAX,
 };
 use crate::panics::Owed;
-use crate::service::file_time;
-use crate::state::session::SessionParts;
-use crate::state::work::Work;
-use crate::state::{Agreed, Channel, Decision, Identity, Later, Link, Logon, Resource, Session};
+use crate::service::Core;
+use crate::state::Resource;
+use crate::time::file_time;
 
 /// What one leg came to.
 struct Leg {
@@ -104,10 +107,10 @@ pub(crate) fn handle(
         Progress::Answer(leg) => leg,
         Progress::Later(later) => {
             let counted = connection.begin_holding();
-            let link = Arc::clone(&connection.link);
-            let runtime = link.core.runtime.clone();
+            let (core, link) = (Arc::clone(&connection.core), Arc::clone(&connection.link));
+            let runtime = core.runtime.clone();
             let owed = Owed::over(&link);
-            let work = answer_later(link, (*header, turn), sealed.cloned(), *later);
+            let work = answer_later((core, link), (*header, turn), sealed.cloned(), *later);
             drop(runtime.spawn(async move {
                 let _owed = owed;
                 work.await;
@@ -129,7 +132,7 @@ pub(crate) fn handle(
         let link = Arc::clone(&connection.link);
         let frame = out.split_off(start);
         let owed = Owed::over(&link);
-        drop(link.core.runtime.clone().spawn(async move {
+        drop(connection.core.runtime.spawn(async move {
             let _owed = owed;
             answer_when_settled(link, frame, replaced).await;
         }));
@@ -142,9 +145,9 @@ pub(crate) fn handle(
 // From now on its client can be told of its leases over the connection: what is queued leaves behind
 // the answer.
 fn note_answered(link: &Arc<Link>) {
-    link.core.clients.add(link);
+    link.enlist();
     if link.is_gone() {
-        link.core.clients.remove(link);
+        link.delist();
     }
 }
 
@@ -176,7 +179,7 @@ fn emit(
 
 // The wait is part of what guessing costs: it counts as failed though the connection ends meanwhile.
 async fn answer_later(
-    link: Arc<Link>,
+    (core, link): (Arc<Core>, Arc<Link>),
     (header, turn): (Header, Turn),
     sealed: Option<Arc<Channel>>,
     (later, ending): (Later, Ending),
@@ -186,7 +189,7 @@ async fn answer_later(
         return;
     }
     let id = ending.session_id;
-    let leg = conclude(&link, ending, later.open(), &turn);
+    let leg = conclude((&core, &link), ending, later.open(), &turn);
     let mut out = Vec::new();
     emit(&link, (&header, turn), sealed.as_ref(), &leg, &mut out);
     match (frame::end(&mut out, 0, sealed.as_deref()), leg.replaces) {
@@ -203,7 +206,7 @@ async fn answer_later(
     if link.is_gone() {
         let session = link.remove_channel(id).map(|channel| Arc::clone(&channel.session));
         if session.is_some_and(|session| session.leave(&link)) {
-            link.core.dissolve_session(id);
+            core.dissolve_session(id);
         }
     }
 }
@@ -242,7 +245,7 @@ fn step(
     // Until there is a key of this connection's own, the session's signs for it.
     let mut signer = None;
     let session_id = if is_binding {
-        let session = match binding::admit(&connection.link, header, pdu) {
+        let session = match binding::admit(&connection.core, &connection.link, header, pdu) {
             Ok(session) => session,
             Err(refusal) => {
                 let leg = Leg::refused(refusal.status, session_id);
@@ -289,17 +292,23 @@ fn step(
     let going = connection.authentications.remove(&session_id).expect("found above");
     let ending = Ending { session_id, going, security_mode, previous, signer };
     Ok(match decision {
-        Decision::Now(accept) => conclude(&connection.link, ending, accept, turn).into(),
+        Decision::Now(accept) => {
+            conclude((&connection.core, &connection.link), ending, accept, turn).into()
+        }
         Decision::Later(later) => Progress::Later(Box::new((later, ending))),
     })
 }
 
+/// Where an authentication takes place.
+type At<'a> = (&'a Arc<Core>, &'a Arc<Link>);
+
 // What an authentication has come to.
-fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept, turn: &Turn) -> Leg {
+fn conclude((core, link): At<'_>, ending: Ending, accept: Accept, turn: &Turn) -> Leg {
     let Ending { session_id, going, security_mode, previous, signer } = ending;
     let reason = match accept {
         Accept::Done(accepted) => {
-            let leg = finish(link, (session_id, turn), going, accepted, security_mode, previous);
+            let leg =
+                finish((core, link), (session_id, turn), going, accepted, security_mode, previous);
             // A new key signs its own first answer, asked or not: MS-SMB2 §3.3.5.5.3.
             let signer = leg.signer.clone().or(signer);
             return leg.signed_by(signer);
@@ -311,9 +320,9 @@ fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept, turn: &Turn) -> Le
     let is_failure = reason != DenyReason::PeerTooManyFailures;
     if is_failure && matches!(going.purpose, Purpose::Again(_)) {
         link.remove_channel(session_id);
-        end_session_elsewhere(link, session_id);
+        core.dissolve_session(session_id);
     }
-    link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
+    core.connections.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
     warn!(peer = %link.peer, user = going.acceptor.name(), %reason, "logon refused");
     Leg::refused(reason.status(), session_id).signed_by(signer)
 }
@@ -325,7 +334,8 @@ fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
-    let reserved = connection.link.core.reserve_session_id().map_err(Violation::HostRandom)?;
+    let reserved = connection.core.sessions.reserve(&connection.core.environment.random);
+    let reserved = reserved.map_err(Violation::HostRandom)?;
     let (id, preauth) = (reserved.id(), connection.preauth);
     let purpose = Purpose::New(reserved);
     let acceptor = acceptor(connection, &purpose)?;
@@ -372,7 +382,7 @@ fn resume(
     let is_proven = key.as_ref().map_or(!must_sign, |key| key.verify(pdu).is_ok());
     if !is_proven {
         // On a channel of another algorithm its owner may have signed with the session's own key.
-        let signer = binding::signer_elsewhere(&connection.link, header, pdu);
+        let signer = binding::signer_elsewhere(&connection.core.sessions, header, pdu);
         return Ok(Err(Refusal { status: NtStatus::ACCESS_DENIED, signer }));
     }
     match connection.authentications.get(&id).map(|going| &going.purpose) {
@@ -382,7 +392,7 @@ fn resume(
         None => {}
     }
     let Some(existing) = channel else {
-        let signer = binding::signer_elsewhere(&connection.link, header, pdu);
+        let signer = binding::signer_elsewhere(&connection.core.sessions, header, pdu);
         return Ok(Err(Refusal { status: NtStatus::USER_SESSION_DELETED, signer }));
     };
     if connection.is_busy_authenticating() {
@@ -395,9 +405,9 @@ fn resume(
 }
 
 fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violation> {
-    let core = &connection.link.core;
+    let core = &connection.core;
     let (allow_guests, allow_anonymous) = match purpose {
-        Purpose::New(_) => (core.takes_guests(), core.takes_guests()),
+        Purpose::New(_) => (core.files.takes_guests(), core.files.takes_guests()),
         Purpose::Join(_) => (false, false),
         // Whoever it belongs to may take the name back.
         Purpose::Again(channel) => (channel.session.identity.is_guest(), true),
@@ -411,15 +421,15 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
         allow_guests,
     };
     let fresh = Freshness { challenge, now_filetime: file_time(&core.environment.clock).0 };
-    let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
-    let users = core.users();
+    let throttle = (Arc::clone(&core.connections.throttle), connection.link.peer.ip());
+    let users = core.identity.users();
     let ticket = users.tickets().map(|tickets| tickets.one(&core.environment)).transpose();
     let ticket = ticket.map_err(Violation::HostRandom)?;
     Ok(Logon::new(config, users.store(), fresh, ticket, throttle, core.environment.clock.clone()))
 }
 
 fn finish(
-    link: &Arc<Link>,
+    (core, link): At<'_>,
     (id, turn): (u64, &Turn),
     going: Authentication,
     accepted: Accepted,
@@ -460,7 +470,7 @@ fn finish(
     let _reserved = match going.purpose {
         Purpose::New(reserved) => reserved,
         Purpose::Again(channel) => {
-            let is_unnamed = match authenticate_again(link, &channel, identity, &accepted) {
+            let is_unnamed = match authenticate_again((core, link), &channel, identity, &accepted) {
                 Ok(is_unnamed) => is_unnamed,
                 Err(status) => return Leg::refused(status, id),
             };
@@ -477,12 +487,12 @@ fn finish(
         }
     };
     let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
-    let (session, of_channel) = match make(link, (id, turn), identity, keys, client_mode) {
+    let (session, of_channel) = match make((core, link), (id, turn), identity, keys, client_mode) {
         Ok(made) => made,
         Err(status) => return Leg::refused(status, id),
     };
     session.set_expiry(accepted.expires);
-    if !link.core.add_session(Arc::clone(&session)) {
+    if !core.sessions.add(Arc::clone(&session)) {
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }
     let (user, dialect) = (&accepted.identity.user, agreed.dialect);
@@ -492,18 +502,18 @@ fn finish(
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
     }
     // Whoever takes a user away ends the sessions there are; this one may not have been yet.
-    if !link.core.is_welcome(&channel.session.identity) {
-        end_session_elsewhere(link, id);
+    if !channel.session.identity.is_welcome_to(&core.identity.users()) {
+        core.dissolve_session(id);
         return Leg::refused(NtStatus::LOGON_FAILURE, id);
     }
-    let replaces = end_previous(link, previous, &channel.session);
+    let replaces = end_previous(core, previous, &channel.session);
     Leg { replaces, ..leg(&channel, accepted.token) }
 }
 
 // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps what is open and gets nothing
 // new, until it has said the old one again: true for who says none.
 fn authenticate_again(
-    link: &Arc<Link>,
+    (core, link): At<'_>,
     channel: &Channel,
     identity: Identity,
     accepted: &Accepted,
@@ -513,7 +523,7 @@ fn authenticate_again(
     let is_unnamed = accepted.identity.kind == IdentityKind::Anonymous && !of_guest;
     if channel.session.identity != identity && !is_unnamed {
         link.remove_channel(id);
-        end_session_elsewhere(link, id);
+        core.dissolve_session(id);
         return Err(NtStatus::ACCESS_DENIED);
     }
     channel.session.set_unnamed(is_unnamed);
@@ -526,7 +536,7 @@ fn authenticate_again(
 
 // The session that a logon makes, and the key that signs its answers on this connection.
 fn make(
-    link: &Arc<Link>,
+    (core, link): At<'_>,
     (id, turn): (u64, &Turn),
     identity: Identity,
     keys: Option<SessionKeys>,
@@ -537,18 +547,18 @@ fn make(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
-    if link.core.encrypt_required && !can_seal {
+    if core.identity.encrypt_required && !can_seal {
         warn!(peer = %link.peer, "logon refused: this server requires encryption");
         return Err(NtStatus::ACCESS_DENIED);
     }
     let signing_required = keys.is_some()
-        && (link.core.signing == SigningPolicy::Required
+        && (core.identity.signing == SigningPolicy::Required
             || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
     let (signing, sealing, opening) = match keys {
         Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
         None => (None, None, None),
     };
-    let account = link.core.accounts.of(&identity);
+    let account = core.connections.accounts.of(&identity);
     let counted = identity.is_guest() || link.count_for(&account);
     let Some(place) = account.try_take(Resource::Sessions, 1).filter(|_| counted) else {
         warn!(peer = %link.peer, "logon refused: this user has too many sessions or connections");
@@ -565,8 +575,8 @@ fn make(
         sealing,
         opening,
         signing_required,
-        encrypt_required: link.core.encrypt_required,
-        since: link.core.now(),
+        encrypt_required: core.identity.encrypt_required,
+        since: core.now(),
     }));
     Ok((session, of_channel))
 }
@@ -586,16 +596,11 @@ fn derive(agreed: &Agreed, preauth: PreauthHash, key: &SessionKey) -> SessionKey
 
 // MS-SMB2 §3.3.5.5.3: a client that lost its connection ends what it left behind, if it is the
 // same user. It may rely on it: nothing of that happens, or is in its way, once it is answered.
-fn end_previous(link: &Link, previous: u64, new: &Session) -> Option<Arc<Work>> {
+fn end_previous(core: &Arc<Core>, previous: u64, new: &Session) -> Option<Arc<Work>> {
     if previous == 0 || previous == new.id {
         return None;
     }
-    link.core.replace_session(previous, &new.identity)
-}
-
-// Closing files may block, and nobody waits for it here; durable opens can be taken back at once.
-fn end_session_elsewhere(link: &Link, id: u64) {
-    link.core.dissolve_session(id);
+    core.replace_session(previous, &new.identity)
 }
 
 /// When a logon that waits for a session it replaces is worth a line in the log.

@@ -11,10 +11,9 @@ use tracing::debug;
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::Rights;
-use crate::state::tree::Target;
+use crate::access::Target;
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -36,8 +35,8 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         response.emit(out);
         return Ok(NtStatus::SUCCESS);
     }
-    let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    let rights = Rights::of_session(&share, call.session()).ok_or(NtStatus::ACCESS_DENIED)?;
+    let share = call.core.files.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    let rights = call.session().rights_in(&share).ok_or(NtStatus::ACCESS_DENIED)?;
     if share.is_encrypt_required() && call.session().sealing.is_none() {
         debug!(share = share.name(), "refused: the share requires encryption, the client has none");
         return Err(NtStatus::ACCESS_DENIED);
@@ -46,8 +45,8 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree =
         call.session().connect_tree(target, rights).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
-    if !call.link.core.is_welcome_in(&call.session().identity, &tree) {
-        call.session().disconnect_tree(&call.link.core, tree.id);
+    if !call.core.files.is_welcome_in(&call.session().identity, &tree) {
+        call.session().disconnect_tree(&call.core.files, tree.id);
         return Err(NtStatus::ACCESS_DENIED);
     }
     debug!(share = share.name(), class = %share.class(), "share entered");
@@ -70,8 +69,8 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let tree = call.asker().tree()?;
-    let (core, session, id) = (Arc::clone(&call.link.core), Arc::clone(call.session()), tree.id);
-    let work = move || session.disconnect_tree(&core, id);
+    let (files, session, id) = (Arc::clone(&call.core.files), Arc::clone(call.session()), tree.id);
+    let work = move || session.disconnect_tree(&files, id);
     let existed = call.blocking(InlineIo::CachedReads, work).await?;
     if !existed {
         return Err(NtStatus::NETWORK_NAME_DELETED);

@@ -2,7 +2,6 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.13.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use smb::Channel;
@@ -11,75 +10,15 @@ use smb::{WriteFlags, WriteRequest, WriteResponse};
 use tree::{InlineIo, ShareError};
 
 use super::call::{Asker, Call};
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
+use super::prepared::{Plan, Prepared, Source};
 use crate::access;
 use crate::limits::IO_INLINE_MAX;
-use crate::state::locks::{LockRange, LockTable};
-use crate::state::open::{Ended, UnderWay};
-use crate::state::{Link, Open};
+use crate::state::Open;
+use crate::state::locks::LockTable;
+use crate::state::open::Ended;
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
-
-/// A WRITE that may go ahead.
-#[derive(Debug)]
-struct Plan {
-    open: Arc<Open>,
-    range: LockRange,
-    durable: bool,
-}
-
-/// A WRITE that may go ahead and has to wait: everything that was found out about it on the spot.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    plan: Plan,
-    source: Source,
-    under_way: UnderWay,
-}
-
-/// Where the data of a WRITE is.
-#[derive(Debug)]
-enum Source {
-    /// In the PDU.
-    Pdu(Range<usize>),
-    /// In the client's memory, which descriptors in the PDU name.
-    Client(Range<usize>),
-    /// Here: it was fetched from the client's memory.
-    Fetched(Vec<u8>),
-}
-
-impl Source {
-    fn of(request: &WriteRequest<'_>, pdu: &[u8]) -> Self {
-        match request.channel {
-            Channel::NONE => Self::Pdu(place(pdu, request.data)),
-            _ => Self::Client(place(pdu, request.channel_info)),
-        }
-    }
-
-    /// The data, if it is here.
-    fn data<'a>(&'a self, pdu: &'a [u8]) -> Option<&'a [u8]> {
-        match self {
-            Self::Pdu(place) => Some(&pdu[place.clone()]),
-            Self::Client(_) => None,
-            Self::Fetched(data) => Some(data),
-        }
-    }
-
-    /// Gives memory for data of other WRITEs back.
-    fn recycle(self, link: &Link) {
-        if let (Self::Fetched(data), Some(memory)) = (self, link.remote_memory()) {
-            memory.recycle(data);
-        }
-    }
-}
-
-/// Where a part of a PDU lies in it. Nothing need not lie in it.
-fn place(pdu: &[u8], part: &[u8]) -> Range<usize> {
-    if part.is_empty() {
-        return 0..0;
-    }
-    let start = part.as_ptr().addr() - pdu.as_ptr().addr();
-    start..start + part.len()
-}
 
 /// Answers on the spot, or `None`: it would have to wait. What is in `prepared` then is for [`handle`].
 pub(super) fn now(
@@ -181,7 +120,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         Err(place) if durable => {
             let work = move || {
                 let (written, source) = open.change_blocking(place);
-                let persist = |len| super::flush::persist(&open).map(|()| len);
+                let persist = |len| super::persist::persist(&open).map(|()| len);
                 (written.and_then(persist), source)
             };
             call.blocking(InlineIo::CachedReads, work).await?
@@ -192,7 +131,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
                 let _allowed = allowed;
                 open.change_blocking(place)
             };
-            let turn = writes.take(&call.link.core.runtime, work);
+            let turn = writes.take(&call.core.runtime, work);
             if len >= LONG {
                 // Where both share a core the worker goes first: the data is in its cache, and what is
                 // read next would drive it out.
@@ -220,7 +159,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     let is_remote = request.channel != Channel::NONE;
     let inline_len = u32::try_from(request.data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let len = if is_remote { request.remaining_bytes } else { inline_len };
-    if len > asker.link.core.limits.io_size_max {
+    if len > asker.core.connections.limits.io_size_max {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     asker.check_channel(request.channel)?;

@@ -12,17 +12,16 @@ use tracing::{debug, info};
 use super::token::Bearer;
 use super::wanted::{Wanted, refusal, wanted};
 use super::{Push, PushPeer, recall};
-use crate::service::Core;
 
-/// What the engine threads ask about connections. The server owns push, push holds the handle of the threads, and
-/// these hold the gate: so the gate holds the server weakly.
+/// What the engine threads ask about connections. Push holds the handle of the threads, and these hold the gate: so
+/// the gate holds push weakly.
 #[derive(Debug)]
-pub(crate) struct PushGate(Weak<Core>);
+pub(crate) struct PushGate(Weak<Push>);
 
 impl PushGate {
     /// The gate of a server.
-    pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Self(Arc::downgrade(core))
+    pub(crate) fn new(push: &Arc<Push>) -> Self {
+        Self(Arc::downgrade(push))
     }
 }
 
@@ -35,10 +34,10 @@ impl Gate for PushGate {
                 Verdict::Refuse(refusal(status))
             }
             Wanted::Push => {
-                let Some(core) = self.0.upgrade() else {
+                let Some(push) = self.0.upgrade() else {
                     return Verdict::Refuse(refusal(NtStatus::SERVER_UNAVAILABLE));
                 };
-                match core.push.admit(&request.private_data, connection) {
+                match push.admit(&request.private_data, connection) {
                     Ok(answer) => Verdict::Admit(answer),
                     Err(answer) => Verdict::Refuse(answer),
                 }
@@ -47,8 +46,8 @@ impl Gate for PushGate {
     }
 
     fn gone(&self, connection: PushConnection) {
-        if let Some(core) = self.0.upgrade() {
-            gone(&core, connection);
+        if let Some(push) = self.0.upgrade() {
+            gone(&push, connection);
         }
     }
 
@@ -105,14 +104,14 @@ impl Push {
 }
 
 /// Handles the end of a push connection whose regions the engine no longer touches.
-fn gone(core: &Arc<Core>, engine: PushConnection) {
+fn gone(push: &Arc<Push>, engine: PushConnection) {
     let regions = {
-        let mut tables = core.push.lock();
+        let mut tables = push.lock();
         tables.remove_connection(engine);
         tables.regions.of_connection(engine)
     };
     for region in regions {
-        recall::end_in_background(core, region);
+        recall::end_in_background(push, region);
     }
 }
 
@@ -123,10 +122,11 @@ mod tests {
 
     use basics::Clock;
     use smb::push::{PushAddress, PushToken};
+    use tokio::runtime::Handle;
 
     use super::*;
+    use crate::access::Identity;
     use crate::config::PushPolicy;
-    use crate::state::Identity;
 
     const HERE: PushAddress =
         PushAddress::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
@@ -134,7 +134,7 @@ mod tests {
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
         let policy = PushPolicy { connections_max, ..PushPolicy::default() };
-        let push = Push::new(policy, Clock::host());
+        let push = Push::new(policy, Clock::host(), Handle::current());
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
         let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
@@ -149,16 +149,16 @@ mod tests {
         PushAccept::parse(&bytes).unwrap().status
     }
 
-    #[test]
-    fn a_token_opens_one_connection() {
+    #[tokio::test]
+    async fn a_token_opens_one_connection() {
         let (push, request) = push(8);
         push.admit(&request, ENGINE).unwrap();
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::ACCESS_DENIED);
         assert_eq!(push.counts(), (0, 1));
     }
 
-    #[test]
-    fn wrong_tokens_and_garbage_get_the_documented_statuses() {
+    #[tokio::test]
+    async fn wrong_tokens_and_garbage_get_the_documented_statuses() {
         let (push, request) = push(8);
         let mut wrong = Vec::new();
         PushConnect { proof: PushToken::new([4; 32]).proof(HERE) }.emit(&mut wrong);
@@ -171,18 +171,18 @@ mod tests {
         push.admit(&request, ENGINE).expect("none of them spent the token");
     }
 
-    #[test]
-    fn a_full_server_does_not_spend_the_token() {
+    #[tokio::test]
+    async fn a_full_server_does_not_spend_the_token() {
         let (push, request) = push(0);
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
         let proof = PushToken::new([3; 32]).proof(HERE);
         assert!(push.lock().tokens.spend(&proof, Instant::now()).is_some());
     }
 
-    #[test]
-    fn a_user_with_its_maximum_of_connections_leaves_some_to_others() {
+    #[tokio::test]
+    async fn a_user_with_its_maximum_of_connections_leaves_some_to_others() {
         let policy = PushPolicy { connections_max: 8, ..PushPolicy::default() };
-        let push = Push::new(policy, Clock::host());
+        let push = Push::new(policy, Clock::host(), Handle::current());
         let dial = |number: u8, name: &str| {
             let now = Instant::now();
             let bearer = Bearer { session_id: 7, holder: Identity::user(name) };

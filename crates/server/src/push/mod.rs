@@ -7,12 +7,11 @@
 //!                                                                       and only then continue
 //! ```
 //!
-//! * [`offer`]: the create context; * [`token`]: one-time tokens; * [`gate`]: push connections;
-//! * [`wanted`]: push connection or SMB Direct;
-//! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
-//! * [`recall`]: taking regions back, and telling the client;
-//! * [`region`]: the life of one registration;
-//! * [`witness`]: time of the last write; * [`sweep`]: periodic checks.
+//! * [`token`]: one-time tokens; * [`gate`]: push connections; * [`wanted`]: push connection or SMB Direct;
+//! * [`region`]: one registration; * [`mapping`]: how a registration begins; * [`recall`]: how it ends;
+//! * [`witness`]: time of the last write.
+//!
+//! The controls of push mode are in `dispatch/push`, periodic checks in `upkeep`.
 //!
 //! A region is in its file's node from before its registration until no operation touches it any
 //! more, so a request that changes the file finds the region there and waits. Lock order: node,
@@ -21,17 +20,13 @@
 //! Spec: docs/push-mode.md.
 
 mod gate;
-mod map;
-mod mapped;
-mod offer;
-mod open;
-mod recall;
-mod region;
+pub(crate) mod mapping;
+pub(crate) mod recall;
+pub(crate) mod region;
 mod regions;
-mod sweep;
 mod token;
 mod wanted;
-mod witness;
+pub(crate) mod witness;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, SocketAddrV6};
@@ -40,31 +35,30 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use basics::Clock;
 use remote::host::{PushConnection, Registrar};
-use smb::push::PushConnectionId;
+use smb::push::{PushAddress, PushConnectionId, PushToken, RegistrationId, TOKEN_LEN};
+use tokio::runtime::Handle;
 
 use self::regions::Regions;
-use self::token::TokenTable;
+use self::token::{Bearer, TokenTable};
+use crate::access::Identity;
 use crate::config::PushPolicy;
+use crate::state::Open;
 use crate::state::fair_share::FairShare;
-use crate::state::{Identity, Open};
 
 pub(crate) use gate::PushGate;
-pub(crate) use map::control;
-pub(crate) use mapped::persist_unseen;
-pub(crate) use offer::offer;
-pub(crate) use open::OpenPush;
-pub(crate) use recall::{closing, end_of_lease, end_of_open, ended_with, recall, stop};
+pub(crate) use recall::{end_of_lease, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
-pub(crate) use sweep::sweep;
 #[cfg(test)]
 pub(crate) use wanted::{Wanted, refusal, wanted};
-pub(crate) use witness::{forget_times, settle_times};
+pub(crate) use witness::{forget_times, persist_unseen, settle_times};
 
 /// The state of push mode that connections share.
 #[derive(Debug)]
 pub(crate) struct Push {
     policy: PushPolicy,
     clock: Clock,
+    /// Runs what ends regions.
+    runtime: Handle,
     engine: OnceLock<Attached>,
     tables: Mutex<Tables>,
     next_id: AtomicU64,
@@ -127,12 +121,13 @@ impl Tables {
 }
 
 impl Push {
-    pub(crate) fn new(policy: PushPolicy, clock: Clock) -> Self {
+    pub(crate) fn new(policy: PushPolicy, clock: Clock, runtime: Handle) -> Self {
         Self {
             engine: OnceLock::new(),
             tables: Mutex::new(Tables::new(&policy)),
             policy,
             clock,
+            runtime,
             next_id: AtomicU64::new(1),
         }
     }
@@ -154,7 +149,7 @@ impl Push {
     }
 
     /// The name under which processes of this host find a listener through shared memory.
-    fn same_host(&self) -> Option<SocketAddrV6> {
+    pub(crate) fn same_host(&self) -> Option<SocketAddrV6> {
         match self.engine.get()?.same_host? {
             SocketAddr::V6(name) => Some(name),
             SocketAddr::V4(_) => None,
@@ -189,20 +184,66 @@ impl Push {
         (tables.regions.len(), tables.connections.len())
     }
 
+    /// What the operator allows.
+    pub(crate) fn policy(&self) -> &PushPolicy {
+        &self.policy
+    }
+
+    /// Issues a token, made of random `bytes`, that opens a push connection of a session and its user to one of the
+    /// places. `None`: there are too many unused ones, or the server stops.
+    pub(crate) fn issue(
+        &self,
+        bytes: [u8; TOKEN_LEN],
+        places: &[PushAddress],
+        (session_id, holder): (u64, Identity),
+    ) -> Option<PushToken> {
+        let now = self.clock.now();
+        let expires = now + self.policy.token_lifetime;
+        let mut tables = self.lock();
+        if tables.stopping {
+            return None;
+        }
+        tables.tokens.issue(bytes, places, Bearer { session_id, holder }, now, expires)
+    }
+
+    /// The engine's name of a push connection of a session.
+    pub(crate) fn connection(
+        &self,
+        id: PushConnectionId,
+        session_id: u64,
+    ) -> Option<PushConnection> {
+        let tables = self.lock();
+        let peer = tables.connections.get(&id);
+        peer.filter(|peer| peer.session_id == session_id).map(|peer| peer.engine)
+    }
+
+    /// A region by its name.
+    pub(crate) fn region(&self, id: RegistrationId) -> Option<Arc<Region>> {
+        self.lock().regions.get(&id).cloned()
+    }
+
+    /// Removes the trace of a region that has ended.
+    pub(crate) fn forget(&self, region: &Region) {
+        self.lock().regions.remove(&region.id);
+    }
+
     /// Every region.
     pub(crate) fn all_regions(&self) -> Vec<Arc<Region>> {
         self.lock().regions.all()
     }
 
-    fn regions_of(&self, open: &Open) -> Vec<Arc<Region>> {
+    /// The regions of an open, oldest first.
+    pub(crate) fn regions_of(&self, open: &Open) -> Vec<Arc<Region>> {
         self.lock().regions.of_open(open.serial)
     }
 
-    fn next_id(&self) -> u64 {
+    /// A number for a connection, a region or a generation; each is given once.
+    pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+    /// The owner of the queue pairs, once there is one.
+    pub(crate) fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
         self.engine.get().map(|engine| &engine.registrar)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Its life is that of [`remote::host::Registration`].
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,56 +11,58 @@ use remote::host::{Committing, PushConnection, Registrar, Registration, Stage};
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
 use tree::{Entry, SharePath};
 
-use super::open::OpenPush;
 use super::witness::{Media, Witness};
+use crate::access::Identity;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
-use crate::state::{Hold, Identity, OpenSerial};
+use crate::state::obstacle::Obstacle;
+use crate::state::open_push::OpenPush;
+use crate::state::{Hold, OpenSerial};
 
 /// One registration.
 pub(crate) struct Region {
     pub(crate) owner: Owner,
     pub(crate) open_serial: OpenSerial,
     pub(crate) end: u64,
-    pub(super) id: RegistrationId,
-    pub(super) generation: Generation,
+    pub(crate) id: RegistrationId,
+    pub(crate) generation: Generation,
     pub(crate) session_id: u64,
     /// The user whose share of the regions it counts against.
-    pub(super) holder: Identity,
-    pub(super) file_offset: u64,
-    pub(super) length: u64,
-    pub(super) rights: Rights,
-    pub(super) connection_id: PushConnectionId,
+    pub(crate) holder: Identity,
+    pub(crate) file_offset: u64,
+    pub(crate) length: u64,
+    pub(crate) rights: Rights,
+    pub(crate) connection_id: PushConnectionId,
     /// The range of the file as the engine threads know it.
-    pub(super) registration: Arc<Registration<RecallReason>>,
+    pub(crate) registration: Arc<Registration<RecallReason>>,
     /// Notes whether bytes came whose time is not recorded.
-    pub(super) witness: Option<Arc<Witness>>,
-    pub(super) node: Arc<Node>,
-    pub(super) entry: Arc<Entry>,
-    pub(super) open: Arc<OpenPush>,
+    pub(crate) witness: Option<Arc<Witness>>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) open: Arc<OpenPush>,
     _place: Option<Hold>,
 }
 
 /// The unchanging parts of a registration.
-pub(super) struct RegionParts {
-    pub(super) owner: Owner,
-    pub(super) open_serial: OpenSerial,
-    pub(super) id: RegistrationId,
-    pub(super) generation: Generation,
-    pub(super) session_id: u64,
-    pub(super) holder: Identity,
-    pub(super) file_offset: u64,
-    pub(super) length: u64,
-    pub(super) rights: Rights,
-    pub(super) connection_id: PushConnectionId,
-    pub(super) connection: PushConnection,
-    pub(super) registrar: Arc<dyn Registrar>,
-    pub(super) media: Media,
+pub(crate) struct RegionParts {
+    pub(crate) owner: Owner,
+    pub(crate) open_serial: OpenSerial,
+    pub(crate) id: RegistrationId,
+    pub(crate) generation: Generation,
+    pub(crate) session_id: u64,
+    pub(crate) holder: Identity,
+    pub(crate) file_offset: u64,
+    pub(crate) length: u64,
+    pub(crate) rights: Rights,
+    pub(crate) connection_id: PushConnectionId,
+    pub(crate) connection: PushConnection,
+    pub(crate) registrar: Arc<dyn Registrar>,
+    pub(crate) media: Media,
     /// The account of the medium's descriptor.
-    pub(super) place: Option<Hold>,
-    pub(super) node: Arc<Node>,
-    pub(super) entry: Arc<Entry>,
-    pub(super) open: Arc<OpenPush>,
+    pub(crate) place: Option<Hold>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) open: Arc<OpenPush>,
 }
 
 /// A region in the form of a report.
@@ -76,8 +79,22 @@ pub(crate) struct RegionView {
     pub(crate) commits: u64,
 }
 
+impl Obstacle for Region {
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
 impl Region {
-    pub(super) fn new(parts: RegionParts) -> Self {
+    /// The regions that are mapped of a file.
+    pub(crate) fn all_of(node: &Node) -> Vec<Arc<Self>> {
+        let state = node.lock();
+        // Without regions, which is nearly always so, this allocates nothing.
+        let any = state.obstacles().map(|one| Arc::clone(one) as Arc<dyn Any + Send + Sync>);
+        any.filter_map(|one| one.downcast().ok()).collect()
+    }
+
+    pub(crate) fn new(parts: RegionParts) -> Self {
         let Media { medium, witness } = parts.media;
         let end = parts.file_offset + parts.length;
         let range = parts.file_offset..end;
@@ -104,23 +121,23 @@ impl Region {
     }
 
     /// The connection whose peer may use the region.
-    pub(super) fn connection(&self) -> PushConnection {
+    pub(crate) fn connection(&self) -> PushConnection {
         self.registration.connection()
     }
 
     /// The medium that the engine places into.
-    pub(super) fn medium(&self) -> &Arc<dyn Medium> {
+    pub(crate) fn medium(&self) -> &Arc<dyn Medium> {
         self.registration.medium()
     }
 
     /// Begins a commit by control, unless the region may not be used any more. The region does not
     /// end before the commit has.
-    pub(super) fn begin_commit(&self) -> Option<Committing<RecallReason>> {
+    pub(crate) fn begin_commit(&self) -> Option<Committing<RecallReason>> {
         self.registration.begin_commit()
     }
 
     /// Whether the client's bytes may have been placed without a call of the medium.
-    pub(super) fn is_unseen(&self) -> bool {
+    pub(crate) fn is_unseen(&self) -> bool {
         self.registration.is_unseen()
     }
 
@@ -129,7 +146,7 @@ impl Region {
     /// # Durability
     ///
     /// As [`Medium::persist`], whether the engine or a device has placed the bytes.
-    pub(super) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
+    pub(crate) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
         if self.is_unseen() {
             // The time of their placement is unknown, so the present time is recorded.
             self.note_unseen();
@@ -139,7 +156,7 @@ impl Region {
 
     /// Called when the region ends: a later SMB2 FLUSH no longer finds the bytes that a device has placed
     /// in it, so they are made durable now; if that fails no FLUSH of the file succeeds any more. Blocks.
-    pub(super) fn persist_placed(&self) {
+    pub(crate) fn persist_placed(&self) {
         match self.persist(self.file_offset, self.length) {
             Ok(()) | Err(MediumError::VolatileRefused) => {}
             Err(error) => {
@@ -155,7 +172,7 @@ impl Region {
     }
 
     /// State and reason in the form of QUERY.
-    pub(super) fn shown(&self) -> (RegionState, RecallReason) {
+    pub(crate) fn shown(&self) -> (RegionState, RecallReason) {
         let (stage, reason) = self.registration.stage();
         let state = match stage {
             Stage::Registering | Stage::Active => RegionState::ACTIVE,

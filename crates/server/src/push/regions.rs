@@ -10,8 +10,9 @@ use remote::host::PushConnection;
 use smb::push::RegistrationId;
 
 use super::Region;
+use crate::access::Identity;
+use crate::state::OpenSerial;
 use crate::state::fair_share::FairShare;
-use crate::state::{Identity, OpenSerial};
 
 /// See the module.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use remote::host;
 use smb::push::{PushAddress, PushProof, PushToken, TOKEN_LEN};
 
-use crate::state::Identity;
+use crate::access::Identity;
 
 /// The open and the user that a token stands for.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -20,15 +20,15 @@ use crate::state::node::Node;
 
 /// The medium of a region.
 #[derive(Debug)]
-pub(super) struct Media {
+pub(crate) struct Media {
     /// The medium that the engine places into.
-    pub(super) medium: Arc<dyn Medium>,
-    pub(super) witness: Option<Arc<Witness>>,
+    pub(crate) medium: Arc<dyn Medium>,
+    pub(crate) witness: Option<Arc<Witness>>,
 }
 
 impl Media {
     /// Puts a witness in front of a mapping.
-    pub(super) fn new(medium: Arc<dyn Medium>) -> Self {
+    pub(crate) fn new(medium: Arc<dyn Medium>) -> Self {
         if medium.class() == DurabilityClass::Storage {
             return Self { medium, witness: None };
         }
@@ -39,7 +39,7 @@ impl Media {
 
 /// A medium that notes when bytes are placed.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(crate) struct Witness {
     inner: Arc<dyn Medium>,
     touched: AtomicBool,
 }
@@ -136,7 +136,7 @@ impl Medium for Witness {
 
 impl Region {
     /// Sets the time of last write if bytes were placed since the last call. May block.
-    pub(super) fn settle_time(&self) {
+    pub(crate) fn settle_time(&self) {
         if self.take_note() {
             // Times are advice; a file whose time cannot be set is served all the same.
             let _ = self.entry.note_written();
@@ -144,12 +144,12 @@ impl Region {
     }
 
     /// Whether bytes were placed whose time is not set.
-    pub(super) fn is_noted(&self) -> bool {
+    pub(crate) fn is_noted(&self) -> bool {
         self.witness.as_ref().is_some_and(|witness| witness.is_touched())
     }
 
     /// Notes that a device may have placed bytes.
-    pub(super) fn note_unseen(&self) {
+    pub(crate) fn note_unseen(&self) {
         if let Some(witness) = &self.witness {
             witness.touched.store(true, Ordering::Release);
         }
@@ -163,19 +163,23 @@ impl Region {
 /// Called before the times of a file are shown: bytes that came by one-sided writes count. May
 /// block.
 pub(crate) fn settle_times(node: &Node) {
-    for region in regions(node) {
+    for region in Region::all_of(node) {
         region.settle_time();
     }
 }
 
 /// Called before the client sets the time of last write: earlier bytes do not move it again.
 pub(crate) fn forget_times(node: &Node) {
-    for region in regions(node) {
+    for region in Region::all_of(node) {
         region.take_note();
     }
 }
 
-fn regions(node: &Node) -> Vec<Arc<Region>> {
-    // Without regions, which is nearly always so, this allocates nothing.
-    node.lock().regions.clone()
+/// Makes the bytes durable that devices have placed in the regions of a file. Blocks.
+pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
+    let regions = Region::all_of(node);
+    let unseen = regions.iter().filter(|region| region.is_unseen());
+    let outcome = unseen.map(|region| region.persist(region.file_offset, region.length));
+    // Volatile memory has nothing to make durable: SMB2 FLUSH succeeds on it.
+    outcome.filter(|outcome| *outcome != Err(MediumError::VolatileRefused)).collect()
 }

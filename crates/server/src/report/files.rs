@@ -18,7 +18,7 @@ use crate::state::sharing::Kinds;
 pub(super) fn opens(core: &Core, sessions: &Numbered, rows_max: usize) -> Table<OpenRow> {
     let mut table = Table { total: 0, rows: Vec::new() };
     let of_sessions = sessions.all().map(|(number, session)| (Some(number), session.all_opens()));
-    for (number, opens) in of_sessions.chain([(None, core.orphans.all())]) {
+    for (number, opens) in of_sessions.chain([(None, core.files.orphans.all())]) {
         table.total += opens.len();
         let room = rows_max - table.rows.len();
         table.rows.extend(opens.iter().take(room).map(|open| open_row(number, open)));
@@ -57,7 +57,7 @@ fn open_row(session: Option<usize>, open: &Open) -> OpenRow {
 /// Leases and oplocks of all files.
 pub(super) fn leases(core: &Core, now: Instant, rows_max: usize) -> Table<LeaseRow> {
     let mut table = Table { total: 0, rows: Vec::new() };
-    for node in core.nodes.all() {
+    for node in core.files.nodes.all() {
         let state = node.lock();
         table.total += state.leases.len();
         let room = rows_max - table.rows.len();

@@ -4,9 +4,10 @@
 //!
 //! # Safety rules of this module
 //!
-//! `mallinfo2` takes no argument, may be called by any thread at any time, and returns numbers; so
-//! does `malloc_trim`, which takes the number of bytes to keep free at the end and touches no block
-//! in use.
+//! The C library of the machine may be older than glibc 2.33, which brought `mallinfo2`: a program that is linked to
+//! it would not start there, so the program looks the function up when it runs. A function of that name in glibc has
+//! this type. It takes no argument, may be called by any thread at any time, and returns numbers; so does
+//! `malloc_trim`, which takes the number of bytes to keep free at the end and touches no block in use.
 #![allow(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
@@ -33,12 +34,28 @@ impl Heap {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn counted() -> Option<Heap> {
+    static COUNTS: std::sync::OnceLock<Option<Counts>> = std::sync::OnceLock::new();
+    let counts = (*COUNTS.get_or_init(look_up))?;
     // SAFETY: the function has no precondition.
-    let counts = unsafe { libc::mallinfo2() };
+    let counts = unsafe { counts() };
     Some(Heap {
         in_use_bytes: counts.uordblks + counts.hblkhd,
         held_bytes: counts.arena + counts.hblkhd,
     })
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+type Counts = unsafe extern "C" fn() -> libc::mallinfo2;
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn look_up() -> Option<Counts> {
+    // SAFETY: the name ends with a zero; any library that is loaded may be searched.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: see the rules of the module.
+    Some(unsafe { std::mem::transmute::<*mut libc::c_void, Counts>(found) })
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]

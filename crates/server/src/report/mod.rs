@@ -213,7 +213,7 @@ impl Observer {
             uptime_s: seconds(now, core.started),
             counters: server::status_of(&core),
             heap: Heap::now(),
-            long_turns: core.reactor.offenders(),
+            long_turns: core.connections.reactor.offenders(),
             sessions: sessions.rows(now, rows_max),
             trees: sessions.trees(rows_max),
             opens: files::opens(&core, &sessions, rows_max),

@@ -7,8 +7,9 @@ use std::time::Instant;
 use smb::negotiate::Dialect;
 
 use super::{ChannelRow, Sealing, SessionRow, Table, TreeRow, seconds};
+use crate::access::Identity;
+use crate::connections::{Link, Session};
 use crate::service::Core;
-use crate::state::{Identity, Link, Session};
 
 /// The sessions, the oldest first.
 pub(super) struct Numbered {
@@ -18,7 +19,7 @@ pub(super) struct Numbered {
 
 impl Numbered {
     pub(super) fn of(core: &Core) -> Self {
-        let mut sessions = core.all_sessions();
+        let mut sessions = core.sessions.all();
         sessions.sort_by_key(|session| session.since);
         let numbers = sessions.iter().zip(1..).map(|(session, number)| (session.id, number));
         Self { numbers: numbers.collect(), sessions }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Semaphore;
 
 use super::resource::{Maxima, RESOURCES, Resource};
-use super::session::Identity;
+use crate::access::Identity;
 use crate::limits::Limits;
 
 /// What one holder has left of each resource.

@@ -12,45 +12,17 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7; MS-FSA §2.1.5.18.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::caching::Intent;
-use super::changes::{Change, Changing};
+use super::changes::Change;
+use super::changing::Changing;
 use super::lease::Owner;
 use super::locks::LockTable;
 use super::node::{Node, NodeState};
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct BreakWaiters {
-    behind: HashMap<Owner, Arc<Notify>>,
-    waits: u64,
-}
-
-impl BreakWaiters {
-    // A number below `count`, another one for each wait.
-    fn pick(&mut self, count: usize) -> usize {
-        self.waits += 1;
-        let random = self.behind.hasher().hash_one(self.waits);
-        usize::try_from(random % count as u64).expect("less than the count")
-    }
-
-    fn wait_behind(&mut self, owner: Owner) -> OwnedNotified {
-        Arc::clone(self.behind.entry(owner).or_default()).notified_owned()
-    }
-
-    fn end(&mut self, owner: Owner) {
-        if let Some(ended) = self.behind.remove(&owner) {
-            ended.notify_waiters();
-        }
-    }
-}
 
 /// An answer to a break that somebody waits for.
 #[derive(Debug)]
@@ -188,24 +160,22 @@ mod tests {
     use tree::FileKey;
 
     use super::super::caching::{Caching, Flavor};
-    use super::super::durable::Orphans;
     use super::super::holder::Holder;
-    use super::super::locks::OpenSerial;
     use super::*;
+    use crate::push::tests::rig::hasty_clock;
+    use crate::state::serial::OpenSerial;
 
     const RH: Caching = Caching(3);
 
+    const TIMEOUT: Duration = Duration::from_secs(3600);
+
     fn node() -> Arc<Node> {
+        node_at(Clock::host())
+    }
+
+    fn node_at(clock: Clock) -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(3600), Arc::new(Orphans::new(Clock::host())));
-        Arc::new(Node::new(
-            key,
-            Clock::host(),
-            timeout,
-            orphans,
-            Arc::default(),
-            Default::default(),
-        ))
+        Arc::new(Node::new(key, clock, TIMEOUT, Arc::default(), Arc::default(), Default::default()))
     }
 
     fn client(id: u64) -> Owner {
@@ -216,7 +186,10 @@ mod tests {
 
     /// A node whose file `holders` clients cache, with handles.
     fn held_by(holders: u64) -> Arc<Node> {
-        let node = node();
+        held(node(), holders)
+    }
+
+    fn held(node: Arc<Node>, holders: u64) -> Arc<Node> {
         for id in 0..holders {
             let leases = &mut node.lock().leases;
             let granted =
@@ -306,6 +279,17 @@ mod tests {
             // 6.4 each on average; were all woken by all answers, 129.
             assert!(looks < 64 * 20, "{looks}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_says_nothing_is_waited_for_until_its_time_is_over() {
+        let clock = hasty_clock();
+        let node = held(node_at(clock.clone()), 1);
+        let asked = clock.now();
+        node.yield_caching(client(1), Intent::OpenAgainstSharing).await;
+        let waited = clock.now() - asked;
+        assert!(waited >= TIMEOUT, "{waited:?}");
+        assert!(waited < TIMEOUT + Duration::from_secs(60), "{waited:?}");
     }
 
     #[tokio::test]

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::lease::Owner;
-use super::locks::{LockRange, OpenSerial};
-use super::node::Node;
+use super::range::LockRange;
+use super::serial::OpenSerial;
 
 /// Changes and reads of one file that are under way.
 #[derive(Debug, Default)]
@@ -95,16 +95,7 @@ pub(crate) struct Kept {
 }
 
 impl Changes {
-    pub(super) fn begin(&mut self, node: &Arc<Node>, change: Change) -> Changing {
-        Changing { _entered: self.enter(node, Use::Change(change)) }
-    }
-
-    /// Enters what the locks of `node`, whose table this is, allow.
-    pub(super) fn enter(&mut self, node: &Arc<Node>, what: Use) -> Entered {
-        Entered { node: Arc::clone(node), place: self.add(what) }
-    }
-
-    fn add(&mut self, what: Use) -> Place {
+    pub(super) fn add(&mut self, what: Use) -> Place {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
@@ -115,7 +106,7 @@ impl Changes {
     }
 
     // Who is to hear of it.
-    fn end(&mut self, Place(place): Place) -> Option<Arc<Notify>> {
+    pub(super) fn end(&mut self, Place(place): Place) -> Option<Arc<Notify>> {
         let ended = self.places[place].take().and_then(|one| one.ended);
         self.free.push(place);
         if self.free.len() == self.places.len() && self.places.capacity() > KEPT_MAX {
@@ -149,29 +140,7 @@ impl Changes {
 
 /// Where something stands in the table.
 #[derive(Clone, Copy, Debug)]
-struct Place(usize);
-
-/// A change under way: to be held until its bytes are visible to every reader.
-#[derive(Debug)]
-pub(crate) struct Changing {
-    _entered: Entered,
-}
-
-/// A place in the table of a node. Dropped, it is free, and who waits for that goes on.
-#[derive(Debug)]
-pub(super) struct Entered {
-    node: Arc<Node>,
-    place: Place,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let ended = self.node.lock().changes.end(self.place);
-        if let Some(ended) = ended {
-            ended.notify_waiters();
-        }
-    }
-}
+pub(super) struct Place(usize);
 
 /// Places that a file keeps room for.
 const KEPT_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! Opens that outlive their connection: how they become orphans, come back, or are given up.
 //!
 //! The table and its diagram are in [`super::orphans`]; here it meets nodes, sessions and the
-//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task,
-//! [`scavenge`], since that may block; whoever wants an orphan gone says so and waits for the
+//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task
+//! (`upkeep/scavenge.rs`), since that may block; whoever wants an orphan gone says so and waits for the
 //! node to change, as for any holder of a lease.
 //!
 //! A reconnect that is early waits for its own open alone: however many arrive, each wakes who asked for it.
@@ -10,33 +10,29 @@
 //! Spec: MS-SMB2 §3.3.7.1, §3.3.2.2, §3.3.4.6, §3.3.4.7.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use basics::Clock;
 use tokio::sync::Notify;
 
-use super::caching::Caching;
-use super::locks::OpenSerial;
-use super::open::Open;
+use super::given_up::GivenUp;
+use super::open::{Durable, Open};
 use super::orphans::OrphanTable;
-use super::persistent;
+use super::serial::OpenSerial;
 use crate::limits::{DURABLE_TIMEOUT, ORPHANS_MAX, ORPHANS_PER_USER_MAX};
-use crate::service::Core;
 
 /// All orphans of a server.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     clock: Clock,
     state: Mutex<State>,
-    wake: Notify,
+    given_up: Arc<GivenUp>,
 }
 
 #[derive(Debug)]
 struct State {
     table: OrphanTable<Arc<Open>>,
-    /// Somebody waits for these to go.
-    doomed: Vec<OpenSerial>,
     /// On their way from a session to the table, or from there to a session, and for how many who move them.
     moving: HashMap<OpenSerial, usize>,
     /// Those that somebody waits for.
@@ -117,40 +113,21 @@ impl Orphans {
     pub(crate) fn new(clock: Clock) -> Self {
         let table = OrphanTable::new(ORPHANS_MAX, ORPHANS_PER_USER_MAX);
         let (moving, awaited) = Default::default();
-        let state = State { table, doomed: Vec::new(), moving, awaited };
-        Self { clock, state: Mutex::new(state), wake: Notify::new() }
+        let state = State { table, moving, awaited };
+        Self { clock, state: Mutex::new(state), given_up: Arc::default() }
     }
 
-    /// Keeps an open whose session has ended, if it may be kept; otherwise the caller closes it.
-    pub(crate) fn adopt(&self, core: &Arc<Core>, open: &Arc<Open>) -> bool {
-        let Some(durable) = open.durable() else { return false };
-        // docs/push-mode.md, "Recall": registrations end with the connection.
-        crate::push::closing(core, open);
-        // Nobody comes back who may not log on, nor to more than is granted now.
-        let user = open.origin.user.clone();
-        if !core.is_welcome(&user) || !core.is_welcome_in(&user, &open.tree) {
-            return false;
-        }
-        let mut node = open.node.lock();
-        // MS-SMB2 §3.3.7.1: only with cached handles that nobody asks back.
-        let kept = node.leases.is_held_with(open.owner, Caching::HANDLE);
-        if !kept && !durable.persistent {
-            return false;
-        }
+    /// Keeps an open whose session has ended, for as long as it was granted. False: there are too many.
+    pub(crate) fn insert(&self, open: &Arc<Open>, durable: Durable) -> bool {
         let deadline = self.clock.now() + durable.timeout;
-        open.set_orphan();
-        if self.lock().table.insert(open.serial, user, deadline, Arc::clone(open)).is_err() {
-            tracing::warn!(serial = open.serial.0, "a durable open is closed: there are too many");
-            return false;
-        }
-        if let Some(record) = node.record_mut(open.serial) {
-            record.holder = None;
-            record.orphan = Some(open.is_persistent());
-        }
-        drop(node);
-        self.wake.notify_one();
-        self.lock().arrive(open.serial);
-        true
+        let user = open.origin.user.clone();
+        self.lock().table.insert(open.serial, user, deadline, Arc::clone(open)).is_ok()
+    }
+
+    /// An open that was kept has arrived: who waits for it looks again.
+    pub(crate) fn note_arrival(&self, serial: OpenSerial) {
+        self.given_up.notify();
+        self.lock().arrive(serial);
     }
 
     /// Keeps an open of an earlier life of the server. Gives it back if there are too many.
@@ -159,7 +136,7 @@ impl Orphans {
         open.set_orphan();
         let (serial, user) = (open.serial, open.origin.user.clone());
         self.lock().table.insert(serial, user, self.clock.now() + timeout, open)?;
-        self.wake.notify_one();
+        self.given_up.notify();
         Ok(())
     }
 
@@ -208,10 +185,12 @@ impl Orphans {
 
     /// Somebody asks for what these hold: they are closed soon.
     pub(crate) fn give_up(&self, serials: &[OpenSerial]) {
-        if !serials.is_empty() {
-            self.lock().doomed.extend_from_slice(serials);
-            self.wake.notify_one();
-        }
+        self.given_up.add(serials);
+    }
+
+    /// Where a node says which of them somebody asks for.
+    pub(crate) fn given_up(&self) -> Arc<GivenUp> {
+        Arc::clone(&self.given_up)
     }
 
     /// Takes everything out; the caller closes it, but for what survives the server.
@@ -219,6 +198,11 @@ impl Orphans {
         let mut orphans = self.lock().table.drain();
         orphans.retain(|open| !open.is_persistent());
         orphans
+    }
+
+    /// Returns once there may be something [to close](Self::take_due).
+    pub(crate) async fn changed(&self) {
+        self.given_up.changed().await;
     }
 
     /// All of them.
@@ -230,10 +214,10 @@ impl Orphans {
         self.lock().table.len()
     }
 
-    // Those to be closed now, and when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Arc<Open>>, Option<Instant>) {
+    /// Those to be closed now, and when to look again.
+    pub(crate) fn take_due(&self, now: Instant) -> (Vec<Arc<Open>>, Option<Instant>) {
+        let doomed = self.given_up.take();
         let mut state = self.lock();
-        let doomed = std::mem::take(&mut state.doomed);
         let mut due: Vec<_> =
             doomed.into_iter().filter_map(|serial| state.table.take(serial)).collect();
         due.extend(state.table.take_expired(now));
@@ -244,54 +228,6 @@ impl Orphans {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
-/// back, as long as the server lives.
-pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>) {
-    let mut retry_at = orphans.clock.now() + LOOK_AGAIN;
-    loop {
-        let now = orphans.clock.now();
-        let (due, next) = orphans.take_due(now);
-        {
-            let Some(core) = core.upgrade() else { return };
-            if retry_at <= now {
-                retry_at = now + LOOK_AGAIN;
-                restore_left_over(&core);
-            }
-            if !due.is_empty() {
-                let runtime = core.runtime.clone();
-                // Not waited for: a slow device keeps nobody else's file open.
-                drop(runtime.spawn_blocking(move || close_all(&core, due)));
-            }
-        }
-        let at = next.map_or(retry_at, |next| next.min(retry_at));
-        tokio::select! {
-            () = orphans.wake.notified() => {}
-            () = tokio::time::sleep_until(at.into()) => {}
-        }
-    }
-}
-
-// Not waited for, as above.
-fn restore_left_over(core: &Arc<Core>) {
-    for share in core.shares().iter().filter(|share| !share.left_over().is_empty()) {
-        let (core_too, share) = (Arc::clone(core), Arc::clone(share));
-        drop(core.runtime.spawn_blocking(move || persistent::restore_later(&core_too, &share)));
-    }
-}
-
-/// Closes orphans. May block.
-pub(crate) fn close_all(core: &Arc<Core>, orphans: Vec<Arc<Open>>) {
-    for open in orphans {
-        tracing::debug!(serial = open.serial.0, "a durable open is given up");
-        if let Err(error) = open.close(core) {
-            tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
-        }
-    }
-}
-
-// Also how long the task outlives its server.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

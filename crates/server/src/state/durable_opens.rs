@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::locks::OpenSerial;
+use super::serial::OpenSerial;
 
 /// All durable opens of a server. `T` is an open.
 #[derive(Debug)]

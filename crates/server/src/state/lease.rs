@@ -22,7 +22,7 @@
 use std::time::{Duration, Instant};
 
 use super::caching::{Caching, Flavor, Intent};
-use super::locks::OpenSerial;
+use super::serial::OpenSerial;
 
 /// Who holds a lease: a client under a key of its choice, or one open alone.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -221,6 +221,16 @@ impl<N: Clone> LeaseTable<N> {
         }
     }
 
+    /// A holder that comes back after a crash names the epoch it knows, which the note of its lease is behind. What it is
+    /// told from now on is newer: it would ignore the rest (MS-SMB2 §3.2.5.19.2).
+    pub(crate) fn catch_up(&mut self, owner: Owner, known: Caching, epoch: u16) {
+        let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) else { return };
+        if (1..=EPOCHS_AHEAD).contains(&epoch.wrapping_sub(lease.epoch)) {
+            let is_news = lease.breaking.is_some() || lease.held != known;
+            lease.epoch = epoch.wrapping_add(u16::from(is_news));
+        }
+    }
+
     /// A holder answers a break. What it keeps, and whom to tell of the next step if more is
     /// wanted.
     pub(crate) fn acknowledge(
@@ -395,6 +405,9 @@ impl<N: Clone> Lease<N> {
         Granted { caching: self.held, epoch: self.epoch, breaking, flavor }
     }
 }
+
+/// An epoch that is at most so much ahead of another is newer: they wrap.
+const EPOCHS_AHEAD: u16 = 0x7fff;
 
 /// Why an acknowledgment is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -18,11 +18,11 @@ use tokio::runtime::Handle;
 use tracing::warn;
 use tree::ShareError;
 
-use super::locks::OpenSerial;
+use super::claim::Claimed;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
-use super::taking::Claimed;
-use super::wished::Wished;
+use super::serial::OpenSerial;
+use super::wish::Wished;
 
 /// Why an open leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -227,7 +227,6 @@ mod tests {
 
     use super::*;
     use crate::access::MayRemove;
-    use crate::state::durable::Orphans;
     use crate::state::lease::Owner;
     use crate::state::lease_keys::LeaseKeys;
     use crate::state::sharing::{Kinds, Sharing};
@@ -236,7 +235,7 @@ mod tests {
     fn closed(dir: &tempfile::TempDir) -> (Arc<Node>, Arc<Share>, Left) {
         let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new(Clock::host())));
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::default());
         let node = Arc::new(Node::new(
             key,
             Clock::host(),

@@ -10,7 +10,8 @@
 //! into a run that is all that open's. Nothing is allocated to look.
 
 use super::account::Hold;
-use super::locks::{LockRange, OpenSerial};
+use super::range::LockRange;
+use super::serial::OpenSerial;
 
 /// Names a lock, and its age among the locks of its file.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

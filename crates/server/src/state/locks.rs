@@ -7,56 +7,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 
 use super::account::Hold;
+use super::exclusive_locks::ExclusiveLocks;
 use super::lock_index::{Lock, LockId, LockIndex};
-use super::lock_waiters::{LockWaiter, LockWaiters};
-use super::node::Node;
-use super::reads::ExclusiveLocks;
+use super::lock_queue::LockWaiters;
+use super::range::LockRange;
+use super::serial::OpenSerial;
 use crate::limits::LOCKS_PER_FILE_MAX;
 
-/// Names the open a lock belongs to, unique in the server's lifetime.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct OpenSerial(pub(crate) u64);
-
-/// A range of bytes; it may reach to the very end of the number line.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct LockRange {
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
-}
-
-impl LockRange {
-    /// All of a file.
-    pub(crate) const WHOLE: Self = Self { offset: 0, length: u64::MAX };
-
-    /// From `offset` to the end of the number line.
-    pub(crate) fn from(offset: u64) -> Self {
-        Self { offset, length: u64::MAX - offset }
-    }
-
-    /// `None` if the range wraps: MS-SMB2 §3.3.5.14 answers INVALID_LOCK_RANGE.
-    pub(crate) fn new(offset: u64, length: u64) -> Option<Self> {
-        // offset + length - 1 must not pass the last byte.
-        let last = length.saturating_sub(1);
-        offset.checked_add(last).map(|_| Self { offset, length })
-    }
-
-    /// The last byte; of a range of no length its offset.
-    pub(super) fn last(self) -> u64 {
-        self.offset + self.length.saturating_sub(1)
-    }
-
-    pub(super) fn overlaps(self, other: Self) -> bool {
-        // A zero-length lock conflicts with a range it lies strictly inside.
-        match (self.length, other.length) {
-            (0, 0) => false,
-            (0, _) => other.offset < self.offset && self.offset - other.offset < other.length,
-            (_, 0) => other.overlaps(self),
-            _ => self.offset.max(other.offset) <= self.last().min(other.last()),
-        }
-    }
+/// A lock that was granted. An open may hold several locks of one range; the id tells them apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct GrantedLock {
+    pub(crate) range: LockRange,
+    id: LockId,
 }
 
 /// All locks of one file, and who waits for them.
@@ -91,7 +55,7 @@ impl LockTable {
         range: LockRange,
         exclusive: bool,
         place: Option<Hold>,
-    ) -> Result<(), LockRefused> {
+    ) -> Result<GrantedLock, LockRefused> {
         if self.len >= LOCKS_PER_FILE_MAX {
             return Err(LockRefused::TableFull);
         }
@@ -104,8 +68,8 @@ impl LockTable {
         if let Some(held) = held {
             return Err(LockRefused::Conflict(held.id));
         }
-        self.insert(owner, range, exclusive, place);
-        Ok(())
+        let id = self.insert(owner, range, exclusive, place);
+        Ok(GrantedLock { range, id })
     }
 
     fn insert(
@@ -114,17 +78,19 @@ impl LockTable {
         range: LockRange,
         exclusive: bool,
         place: Option<Hold>,
-    ) {
+    ) -> LockId {
         self.ids += 1;
         self.len += 1;
         *self.counts.entry(owner).or_default() += 1;
-        let lock = Lock { range, owner, id: LockId(self.ids), place };
+        let id = LockId(self.ids);
+        let lock = Lock { range, owner, id, place };
         if exclusive {
             self.taken.count();
             self.exclusive.insert(lock);
         } else {
             self.shared.insert(lock);
         }
+        id
     }
 
     /// Puts back a lock of an open that survived the server. Those it was granted beside are put
@@ -133,14 +99,6 @@ impl LockTable {
         if self.len < LOCKS_PER_FILE_MAX {
             self.insert(owner, range, exclusive, None);
         }
-    }
-
-    /// Has a request wait until a lock that is in its way is given back: `waiter` if it has waited before.
-    pub(crate) fn wait(&mut self, node: &Arc<Node>, waiter: &mut Option<LockWaiter>, lock: LockId) {
-        let waiters = &mut self.waiters;
-        waiter
-            .get_or_insert_with(|| LockWaiter::new(node, waiters))
-            .wait_behind(lock, &mut self.waiters);
     }
 
     pub(super) fn waiters(&mut self) -> &mut LockWaiters {
@@ -161,6 +119,15 @@ impl LockTable {
         held
     }
 
+    /// Takes these locks away again, and no other lock of the same ranges: the request that took them fails. Locks that
+    /// the open has given back meanwhile are passed over.
+    pub(crate) fn revert(&mut self, owner: OpenSerial, granted: &[GrantedLock]) {
+        for lock in granted {
+            self.remove(owner, lock.range, lock.id);
+        }
+        self.waiters.wake();
+    }
+
     /// Gives exactly one lock back for each of these ranges, the oldest first; how many there were.
     pub(crate) fn unlock(&mut self, owner: OpenSerial, ranges: &[LockRange]) -> usize {
         let given_back = ranges.iter().filter(|range| self.unlock_one(owner, **range)).count();
@@ -169,16 +136,17 @@ impl LockTable {
     }
 
     fn unlock_one(&mut self, owner: OpenSerial, range: LockRange) -> bool {
-        let exclusive = self.exclusive.oldest(owner, range);
-        let shared = self.shared.oldest(owner, range);
-        let kind = match (exclusive, shared) {
-            (None, None) => return false,
-            (Some(exclusive), Some(shared)) if shared < exclusive => &mut self.shared,
-            (Some(_), _) => &mut self.exclusive,
-            (None, Some(_)) => &mut self.shared,
+        let kinds = [&self.exclusive, &self.shared];
+        let oldest = kinds.into_iter().filter_map(|kind| kind.oldest(owner, range)).min();
+        oldest.is_some_and(|id| self.remove(owner, range, id))
+    }
+
+    // Whether it was there.
+    fn remove(&mut self, owner: OpenSerial, range: LockRange, id: LockId) -> bool {
+        let kinds = [&mut self.exclusive, &mut self.shared];
+        let Some(lock) = kinds.into_iter().find_map(|kind| kind.remove(owner, range, id)) else {
+            return false;
         };
-        let lock = kind.oldest(owner, range).and_then(|id| kind.remove(owner, range, id));
-        let lock = lock.expect("found above");
         self.len -= 1;
         if let Entry::Occupied(mut count) = self.counts.entry(owner) {
             *count.get_mut() -= 1;
@@ -304,7 +272,7 @@ mod tests {
         LockRange::new(offset, length).unwrap()
     }
 
-    fn is_refused(outcome: Result<(), LockRefused>) -> bool {
+    fn is_refused(outcome: Result<GrantedLock, LockRefused>) -> bool {
         matches!(outcome, Err(LockRefused::Conflict(_)))
     }
 
@@ -338,6 +306,18 @@ mod tests {
         table.lock(A, range(0, 1), true, None).unwrap();
         assert!(table.release(A));
         table.lock(B, range(0, 1), true, None).unwrap();
+    }
+
+    #[test]
+    fn a_reverted_lock_leaves_older_locks_of_its_range() {
+        let mut table = LockTable::default();
+        table.lock(A, range(0, 10), true, None).unwrap();
+        let stacked = table.lock(A, range(0, 10), false, None).unwrap();
+        table.revert(A, &[stacked]);
+        assert!(!table.allows_read(B, 0, 1), "the exclusive lock is still there");
+        assert!(table.allows_write(A, 0, 1), "the shared lock has gone");
+        table.revert(A, &[stacked]);
+        assert_eq!(table.unlock(A, &[range(0, 10)]), 1, "nothing goes twice");
     }
 
     #[test]

@@ -15,26 +15,29 @@ use basics::Clock;
 use tokio::sync::Notify;
 use tree::{Entry, FileKey, Flushes, Naming, Share, SharePath};
 
-use super::breaks::BreakWaiters;
-use super::changes::{Change, Changes, Changing, Kept};
-use super::durable::Orphans;
+use super::app_instance::AppInstance;
+use super::break_waiters::BreakWaiters;
+use super::changes::{Changes, Kept};
+use super::exclusive_locks::ExclusiveLocks;
 use super::flushes::SharedFlushes;
+use super::given_up::GivenUp;
 use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
-use super::locks::{LockRange, LockTable, OpenSerial};
+use super::locks::{GrantedLock, LockTable};
 use super::making::Makings;
+use super::obstacle::Obstacle;
 use super::open::Open;
-use super::reads::ExclusiveLocks;
-use super::routed::Routed;
-use super::session::Identity;
+use super::range::LockRange;
+use super::routed::{Routed, SideOpen};
+use super::serial::OpenSerial;
 use super::sharing::Sharing;
-use super::stream_hold::StreamHold;
 use super::taking::{Seen, Takings};
-use super::tree::Tree;
 use super::turns::Turns;
-use super::wished::Wished;
+use super::wish::Wished;
+use crate::access::Identity;
 use crate::access::MayRemove;
+use crate::access::Tree;
 
 /// One open as its node sees it.
 #[derive(Debug)]
@@ -69,6 +72,12 @@ impl OpenRecord {
         self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
     }
 
+    // What a break of its owner's caching has to know of it.
+    fn side(&self) -> SideOpen<'_> {
+        let Self { serial, owner, orphan, .. } = *self;
+        SideOpen { serial, owner, orphan, holder: self.holder.as_ref() }
+    }
+
     /// What `share` calls it: several shares may show one directory. `None` where it lies outside of that.
     pub(crate) fn path_in(&self, share: &Share) -> Option<SharePath> {
         self.share.path_in(share, &self.path)
@@ -80,23 +89,14 @@ impl OpenRecord {
     }
 }
 
-/// An instance of a clustered application: it takes its files with it when it moves.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct AppInstance {
-    pub(crate) id: [u8; 16],
-    /// The machine it runs on.
-    pub(crate) client: [u8; 16],
-    /// As whom.
-    pub(crate) user: Identity,
-    /// A later one wins over an earlier one.
-    pub(crate) version: Option<(u64, u64)>,
-}
-
-impl AppInstance {
-    /// Whether `self` has moved here from where `other` is.
-    pub(crate) fn succeeds(&self, other: &Self) -> bool {
-        self.id == other.id && self.client != other.client && self.user == other.user
-    }
+/// An open stream, as the node of its file knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamHold {
+    pub(crate) serial: OpenSerial,
+    /// Whether others may open the file to delete it.
+    pub(crate) shares_delete: bool,
+    /// Of the stream; leads nowhere while the stream is made.
+    pub(super) stream: Weak<Node>,
 }
 
 /// Everything about one inode that opens share.
@@ -124,8 +124,8 @@ pub(crate) struct NodeState {
     pub(crate) resizing: usize,
     /// Changes of the file's bytes under way.
     pub(crate) changes: Changes,
-    /// Regions mapped for push; whoever changes the file's shape ends them first.
-    pub(crate) regions: Vec<Arc<crate::push::Region>>,
+    /// Claims of other modules on the file's bytes; whoever changes the file's shape ends them first.
+    obstacles: Vec<Arc<dyn Obstacle>>,
 }
 
 impl NodeState {
@@ -149,14 +149,27 @@ impl NodeState {
         Resizing(Arc::clone(node))
     }
 
-    /// Begins a change of bytes; what others may not keep beside it was broken under this lock.
-    pub(crate) fn begin_change(&mut self, node: &Arc<Node>, change: Change) -> Changing {
-        self.changes.begin(node, change)
-    }
-
     /// Whether bytes change, or may, that `owner` would cache.
     pub(crate) fn is_changed_by_others(&self, owner: Owner) -> bool {
-        self.changes.are_of_another(owner) || self.regions.iter().any(|one| one.owner != owner)
+        self.changes.are_of_another(owner) || self.obstacles.iter().any(|one| one.owner() != owner)
+    }
+
+    /// What stands in the way of operations beside the opens.
+    pub(crate) fn obstacles(&self) -> impl Iterator<Item = &Arc<dyn Obstacle>> {
+        self.obstacles.iter()
+    }
+
+    /// Whether anything does.
+    pub(crate) fn is_obstructed(&self) -> bool {
+        !self.obstacles.is_empty()
+    }
+
+    pub(crate) fn add_obstacle(&mut self, obstacle: Arc<dyn Obstacle>) {
+        self.obstacles.push(obstacle);
+    }
+
+    pub(crate) fn remove_obstacle(&mut self, obstacle: &dyn Obstacle) {
+        self.obstacles.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), obstacle));
     }
 
     /// The trees of the opens of this user that hold the lease.
@@ -168,7 +181,7 @@ impl NodeState {
 
     /// Who is to be told of breaks.
     pub(crate) fn route(&self, notices: Vec<Notice<Holder>>) -> Routed {
-        Routed::new(&self.opens, notices)
+        Routed::new(self.opens.iter().map(OpenRecord::side), notices)
     }
 
     /// Takes away a name that is to go now, though the file stays open: the rules of POSIX, where all
@@ -211,7 +224,7 @@ pub(crate) struct Node {
     resized: Notify,
     /// Those of the state.
     pub(super) exclusive_locks: ExclusiveLocks,
-    orphans: Arc<Orphans>,
+    given_up: Arc<GivenUp>,
     flushes: SharedFlushes,
     gone: Arc<AtomicUsize>,
     pub(super) takings: Arc<Takings>,
@@ -232,7 +245,7 @@ impl Node {
         key: FileKey,
         clock: Clock,
         break_timeout: Duration,
-        orphans: Arc<Orphans>,
+        given_up: Arc<GivenUp>,
         gone: Arc<AtomicUsize>,
         (takings, makings): (Arc<Takings>, Arc<Makings>),
     ) -> Self {
@@ -249,7 +262,7 @@ impl Node {
             streams: Vec::new(),
             resizing: 0,
             changes: Changes::default(),
-            regions: Vec::new(),
+            obstacles: Vec::new(),
         };
         Self {
             key,
@@ -258,7 +271,7 @@ impl Node {
             state: Mutex::new(state),
             removed: Notify::new(),
             resized: Notify::new(),
-            orphans,
+            given_up,
             flushes: SharedFlushes::default(),
             gone,
             takings,
@@ -336,9 +349,14 @@ impl Node {
         self.lock().locks.unlock(serial, ranges) == ranges.len()
     }
 
+    /// Takes away locks that a request took which fails; other locks of the same ranges stay.
+    pub(crate) fn revert_locks(&self, serial: OpenSerial, granted: &[GrantedLock]) {
+        self.lock().locks.revert(serial, granted);
+    }
+
     /// Tells holders, and has the opens closed of those that cannot be told.
     pub(crate) fn send(&self, routed: Routed) {
-        self.orphans.give_up(routed.given_up());
+        self.given_up.add(routed.given_up());
         routed.send();
     }
 

@@ -14,12 +14,12 @@ use basics::Clock;
 use tree::{FileKey, Naming, Share, SharePath};
 
 use super::caching::Intent;
-use super::durable::Orphans;
+use super::given_up::GivenUp;
 use super::lease::Owner;
-use super::locks::OpenSerial;
 use super::making::Makings;
 use super::node::{Node, OpenRecord};
 use super::open::Open;
+use super::serial::OpenSerial;
 use super::taking::Takings;
 
 /// All nodes.
@@ -28,7 +28,7 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     clock: Clock,
     break_timeout: Duration,
-    orphans: Arc<Orphans>,
+    given_up: Arc<GivenUp>,
     /// Names that are taken from their files while others look them up.
     pub(crate) takings: Arc<Takings>,
     /// Names that are given to new files while others look them up.
@@ -87,12 +87,12 @@ impl Named {
 }
 
 impl Nodes {
-    pub(crate) fn new(clock: Clock, break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
+    pub(crate) fn new(clock: Clock, break_timeout: Duration, given_up: Arc<GivenUp>) -> Self {
         Self {
             table: Mutex::default(),
             clock,
             break_timeout,
-            orphans,
+            given_up,
             takings: Arc::default(),
             makings: Arc::default(),
         }
@@ -116,10 +116,10 @@ impl Nodes {
     }
 
     fn insert(&self, table: &mut Table, key: FileKey) -> Arc<Node> {
-        let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
+        let (given_up, gone) = (Arc::clone(&self.given_up), Arc::clone(&table.gone));
         let names = (Arc::clone(&self.takings), Arc::clone(&self.makings));
         let node =
-            Arc::new(Node::new(key, self.clock.clone(), self.break_timeout, orphans, gone, names));
+            Arc::new(Node::new(key, self.clock.clone(), self.break_timeout, given_up, gone, names));
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }
@@ -167,7 +167,7 @@ impl Nodes {
         let below = self.open_below(share, directory).into_iter();
         below
             .filter_map(|named| named.open.upgrade())
-            .any(|open| open.is_write_through() || !open.node.lock().regions.is_empty())
+            .any(|open| open.is_write_through() || open.node.lock().is_obstructed())
     }
 
     /// Gives what is open below a directory the name it has now.
@@ -232,11 +232,7 @@ mod tests {
 
     #[test]
     fn of_many_files_that_were_open_nothing_is_kept() {
-        let nodes = Nodes::new(
-            Clock::host(),
-            Duration::from_secs(1),
-            Arc::new(Orphans::new(Clock::host())),
-        );
+        let nodes = Nodes::new(Clock::host(), Duration::from_secs(1), Arc::default());
         let key = |inode| FileKey { device: 1, inode };
         let open: Vec<_> = (0..10_000).map(|inode| nodes.node(key(inode))).collect();
         let stays = Arc::clone(&open[7]);
@@ -253,11 +249,7 @@ mod tests {
 
     #[test]
     fn a_file_opened_again_and_again_keeps_the_others() {
-        let nodes = Nodes::new(
-            Clock::host(),
-            Duration::from_secs(1),
-            Arc::new(Orphans::new(Clock::host())),
-        );
+        let nodes = Nodes::new(Clock::host(), Duration::from_secs(1), Arc::default());
         let key = |inode| FileKey { device: 1, inode };
         let open: Vec<_> = (0..100).map(|inode| nodes.node(key(inode))).collect();
         for inode in 0..1_000 {

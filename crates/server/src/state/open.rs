@@ -16,35 +16,29 @@
 //! lost connection holds the old one, and finds it closed. The file's node knows opens by serial
 //! and does not notice.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak,
 };
 use std::time::Duration;
 
-use rustix::io::Errno;
 use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
-use tree::{Entry, Enumeration, InlineIo, ShareError, SharePath};
+use tree::{Entry, Enumeration, ShareError, SharePath};
 
 use super::account::Hold;
-use super::caching::Intent;
 use super::changes::{Change, Read};
-use super::creates::CreateKey;
-use super::durable_opens::Listed;
+use super::creates::{CreateKey, Creates};
+use super::durable_opens::{DurableOpens, Listed};
 use super::lease::Owner;
-use super::leave::{Leaving, Left};
 use super::lock_sequence::{LockCopies, LockSequences};
-use super::locks::{LockRange, OpenSerial};
-use super::node::{Node, OpenRecord};
-use super::persistent;
+use super::node::Node;
+use super::open_push::OpenPush;
+use super::range::LockRange;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
-use super::session::{Identity, Session};
-use super::tree::Tree;
-use super::wish_notes;
-use super::wished::Wished;
-use crate::push::{self, OpenPush};
-use crate::service::Core;
+use super::serial::OpenSerial;
+use crate::access::{Granted, Identity, Tree};
 
 /// One handle of one client on one file. It ends with [`Open::close`], once.
 #[derive(Debug)]
@@ -69,7 +63,7 @@ pub(crate) struct Open {
     durable: OnceLock<(Durable, Listed<Self>)>,
     /// The half of its id that the session gave it.
     pub(crate) volatile: u64,
-    session: Weak<Session>,
+    session: Option<Weak<dyn HoldsOpens>>,
     sequence: Mutex<Sequence>,
     lock_sequences: Mutex<LockSequences>,
     pub(crate) lock_copies: LockCopies,
@@ -77,11 +71,11 @@ pub(crate) struct Open {
     pub(crate) closed: Notify,
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
-    life: AtomicU8,
+    pub(super) life: AtomicU8,
     /// Its descriptors among those of its user.
     place: Mutex<Option<Hold>>,
     /// Held by who changes the file for this open, whole by who ends it or hands it over.
-    changes: RwLock<()>,
+    pub(super) changes: RwLock<()>,
 }
 
 /// A directory that is listed bit by bit.
@@ -147,7 +141,8 @@ pub(crate) struct OpenParts {
     pub(crate) owner: Owner,
     pub(crate) mode: u32,
     pub(crate) origin: Origin,
-    pub(crate) session: Weak<Session>,
+    /// `None`: its client has not come for it yet.
+    pub(crate) session: Option<Weak<dyn HoldsOpens>>,
     pub(crate) volatile: u64,
     pub(crate) sequence: u16,
     pub(crate) place: Option<Hold>,
@@ -185,7 +180,11 @@ impl Open {
 
     /// The same open in the hands of a client that came back; `old` must be an orphan nobody else
     /// can find. Push starts anew.
-    pub(crate) fn handed_over(core: &Core, old: &Self, place: NewPlace) -> Arc<Self> {
+    pub(crate) fn handed_over(
+        opens: &Arc<DurableOpens<Self>>,
+        old: &Self,
+        place: NewPlace,
+    ) -> Arc<Self> {
         old.life.store(HANDED_OVER, Ordering::Release);
         let held_place = old.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let open = Arc::new(Self {
@@ -202,7 +201,7 @@ impl Open {
             origin: Origin { client: place.client, ..old.origin.clone() },
             durable: OnceLock::new(),
             volatile: place.volatile,
-            session: place.session,
+            session: Some(place.session),
             sequence: Mutex::new(Sequence::starting_at(place.sequence)),
             lock_sequences: Mutex::new(old.lock_sequences().handed_over()),
             lock_copies: LockCopies::default(),
@@ -213,7 +212,7 @@ impl Open {
             changes: RwLock::default(),
         });
         if let Some(durable) = old.durable() {
-            open.set_durable(core, durable);
+            open.set_durable(opens, durable);
         }
         open
     }
@@ -243,8 +242,9 @@ impl Open {
     }
 
     /// Whether it was opened, or taken back, in this session.
-    pub(crate) fn is_of(&self, session: &Arc<Session>) -> bool {
-        std::ptr::eq(self.session.as_ptr(), Arc::as_ptr(session))
+    pub(crate) fn is_of<S: HoldsOpens>(&self, session: &Arc<S>) -> bool {
+        let own = self.session.as_ref().map(Weak::as_ptr);
+        own.is_some_and(|own| std::ptr::addr_eq(own, Arc::as_ptr(session)))
     }
 
     /// How it survives its connection, if that was granted.
@@ -253,17 +253,21 @@ impl Open {
     }
 
     /// It survives its connection from now on, and a reconnect finds it. The first call counts.
-    pub(crate) fn set_durable(self: &Arc<Self>, core: &Core, durable: Durable) {
-        self.durable.get_or_init(|| (durable, core.durable_opens.list(self.serial, self)));
+    pub(crate) fn set_durable(self: &Arc<Self>, opens: &Arc<DurableOpens<Self>>, durable: Durable) {
+        self.durable.get_or_init(|| (durable, opens.list(self.serial, self)));
     }
 
     /// Whether another session of the same user holds it.
-    pub(crate) fn is_held_beside(&self, session: &Session) -> bool {
-        self.session.upgrade().is_some_and(|holder| {
-            holder.id != session.id
-                && holder.identity == session.identity
-                && holder.open(self.serial.0, self.volatile).is_some()
+    pub(crate) fn is_held_beside(&self, session: &dyn HoldsOpens) -> bool {
+        self.session().is_some_and(|holder| {
+            holder.id() != session.id()
+                && holder.identity() == session.identity()
+                && holder.holds(self)
         })
+    }
+
+    fn session(&self) -> Option<Arc<dyn HoldsOpens>> {
+        self.session.as_ref()?.upgrade()
     }
 
     /// Whether it survives its connection and the server.
@@ -290,15 +294,15 @@ impl Open {
     }
 
     /// The client has used the handle, so it has the answer to its CREATE.
-    pub(crate) fn set_used(&self, core: &Core) {
+    pub(crate) fn set_used(&self, creates: &Creates<Self>) {
         if self.may_repeat() && self.may_repeat.swap(false, Ordering::AcqRel) {
-            self.forget_create(core);
+            self.forget_create(creates);
         }
     }
 
-    fn forget_create(&self, core: &Core) {
+    fn forget_create(&self, creates: &Creates<Self>) {
         if let Some(key) = self.origin.key() {
-            core.creates.forget(key, self);
+            creates.forget(key, self);
         }
     }
 
@@ -393,8 +397,7 @@ impl Open {
 
     /// Takes it away from the session that holds it. True for one caller only, who closes it.
     pub(crate) fn wrest(&self) -> bool {
-        let session = self.session.upgrade();
-        session.is_some_and(|session| session.remove_open(self.serial.0, self.volatile).is_some())
+        self.session().is_some_and(|session| session.take(self))
     }
 
     /// Whether every right of `mask` was granted.
@@ -418,146 +421,51 @@ impl Open {
         self.node.lock().path_of(self.serial).unwrap_or_default()
     }
 
-    /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
-    /// to be deleted and this was its last open. May block. The second call does nothing.
-    pub(crate) fn close(&self, core: &Arc<Core>) -> Result<(), ShareError> {
-        if self.begin_close() { self.finish_close(core, Closing::Begun) } else { Ok(()) }
-    }
-
-    /// [`Open::close`] as far as it waits for nobody: where a name goes, or the wish for it stays, and where a change is
-    /// under way, there is something left for [`Open::finish_close`] on a thread that may wait.
-    pub(crate) fn close_on_the_spot(&self, core: &Arc<Core>) -> Option<Closing> {
-        if !self.begin_close() {
-            return None;
-        }
-        if self.changes.try_write().is_err() {
-            return Some(Closing::Begun);
-        }
-        let left = self.leave(core)?;
-        let left = if left.leaves_wish() { Some(left) } else { left.finish_on_the_spot() };
-        left.map(|left| Closing::Left(Box::new(left)))
-    }
-
-    /// The rest of a close. May block.
-    pub(crate) fn finish_close(
-        &self,
-        core: &Arc<Core>,
-        closing: Closing,
-    ) -> Result<(), ShareError> {
-        let left = match closing {
-            Closing::Left(left) => Some(*left),
-            Closing::Begun => {
-                self.settle_changes();
-                self.leave(core)
-            }
-        };
-        left.map_or(Ok(()), |left| self.finish_leaving(left))
-    }
-
-    // No request begins a change from here on. `false`: somebody else closes it, or has.
-    fn begin_close(&self) -> bool {
-        let begins = !matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER);
-        if begins {
-            self.closed.notify_waiters();
-        }
-        begins
-    }
-
-    fn leave(&self, core: &Arc<Core>) -> Option<Left> {
-        push::closing(core, self);
-        self.set_used(core);
-        self.forget_note();
-        let keeps = self.keeps_directory();
-        let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
-        let left = self.node.leave(self.serial, leaving)?;
-        // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
-        self.forget_note();
-        Some(left)
-    }
-
-    fn finish_leaving(&self, left: Left) -> Result<(), ShareError> {
-        // Those that are left know of the wish that it leaves behind: what they only cache keeps the name no longer.
-        let noted = match left.leaves_wish() {
-            true => {
-                self.node.begin_breaks(self.owner, Intent::Unlink);
-                self.node.begin_breaks_of_streams(self.owner, Intent::Unlink, |_| true);
-                wish_notes::write_durably(&self.node)
-            }
-            false => Ok(()),
-        };
-        let removed = left.finish(|Wished { share, path, leave, .. }| {
-            if self.entry.is_stream() {
-                return share.remove_stream(*leave, &self.entry);
-            }
-            share.remove(*leave, path, self.node.key(), self.entry.is_directory())
-        });
-        removed.and_then(|()| noted.map_err(|_| ShareError::MediaIo(Errno::IO)))
-    }
-
-    // MS-FSA §2.1.5.4: a directory with something in it does not go, and its name is not taken from others.
-    fn keeps_directory(&self) -> bool {
-        let wishes = |open: &OpenRecord| open.delete_on_close.is_some();
-        self.entry.is_directory()
-            && self.node.lock().record(self.serial).is_some_and(wishes)
-            && self
-                .tree
-                .share()
-                .is_none_or(|share| !share.is_empty_directory(&self.entry).unwrap_or(false))
-    }
-
     /// Whether asking the kernel about the file waits for nothing. Times of mapped files are
     /// settled first, which may.
     pub(crate) fn is_at_hand(&self) -> bool {
-        self.entry.inline_io().has_open_files_at_hand() && self.node.lock().regions.is_empty()
-    }
-
-    /// Whether closing it now waits for nothing: no disk to change, no change under way.
-    fn closes_at_once(&self) -> bool {
-        if !self.is_at_hand()
-            || self.may_any(CHANGES)
-            || self.is_persistent()
-            || self.entry.is_stream()
-            || self.changes.try_write().is_err()
-        {
-            return false;
-        }
-        !self.may_remove()
-    }
-
-    /// Whether closing it may remove a name, as far as can be said before it is closed.
-    fn may_remove(&self) -> bool {
-        let state = self.node.lock();
-        let deletes = state.record(self.serial).is_some_and(|open| open.delete_on_close.is_some());
-        deletes || !state.delete_pending.is_empty()
-    }
-
-    /// Where closing it may begin, which [`Open::close_on_the_spot`] does: the log of opens is on a disk.
-    pub(crate) fn closing_io(&self) -> InlineIo {
-        if self.closes_at_once() {
-            return InlineIo::Everything;
-        }
-        if self.is_persistent() {
-            return InlineIo::CachedReads;
-        }
-        // A change under way is waited for, and whoever renames what goes, or moves a directory above. Its own pages go when
-        // the last descriptor does (`tree::handle`).
-        let waits = self.changes.try_write().is_err() || self.may_remove();
-        self.entry.inline_io().unless(waits)
-    }
-
-    /// Nothing of it comes back after a crash. Costs nothing the second time.
-    pub(crate) fn forget_note(&self) {
-        if self.is_persistent()
-            && let Some(share) = self.tree.share()
-        {
-            persistent::forget(share, self.serial.0);
-        }
+        self.entry.inline_io().has_open_files_at_hand() && !self.node.lock().is_obstructed()
     }
 
     /// Whether the open has ended for those who hold this object, or its file from under it.
     pub(crate) fn is_closed(&self) -> bool {
         self.life.load(Ordering::Acquire) != HELD || self.entry.is_superseded()
     }
+}
+
+impl Granted for Open {
+    fn access(&self) -> AccessMask {
+        self.access
+    }
+
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.entry.is_superseded()
+    }
+}
+
+/// A session, as the opens in it see it.
+pub(crate) trait HoldsOpens: Debug + Send + Sync {
+    /// The id of the session.
+    fn id(&self) -> u64;
+
+    /// Who the session belongs to.
+    fn identity(&self) -> &Identity;
+
+    /// Whether the session has the open.
+    fn holds(&self, open: &Open) -> bool;
+
+    /// Takes the open out of the session. True for one caller only, who closes it.
+    fn take(&self, open: &Open) -> bool;
+}
+
+/// Told of each open that closes, before it leaves its node.
+pub(crate) trait CloseObserver: Debug + Send + Sync {
+    /// The open closes, or waits for its client from now on. Must not wait.
+    fn closing(&self, open: &Open);
 }
 
 /// The open has ended for whoever asked.
@@ -570,21 +478,11 @@ impl From<Ended> for smb::NtStatus {
     }
 }
 
-/// A close that a thread has to finish.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Closing {
-    /// A change is under way.
-    Begun,
-    /// The open has left its node.
-    Left(Box<Left>),
-}
-
 /// Where a client that came back takes an open.
 #[derive(Debug)]
 pub(crate) struct NewPlace {
     pub(crate) tree: Arc<Tree>,
-    pub(crate) session: Weak<Session>,
+    pub(crate) session: Weak<dyn HoldsOpens>,
     pub(crate) client: [u8; 16],
     pub(crate) volatile: u64,
     pub(crate) sequence: u16,
@@ -605,14 +503,8 @@ impl Drop for UnderWay {
 
 const HELD: u8 = 0;
 const ORPHAN: u8 = 1;
-const HANDED_OVER: u8 = 2;
-const CLOSED: u8 = 3;
+pub(super) const HANDED_OVER: u8 = 2;
+pub(super) const CLOSED: u8 = 3;
 
 /// FILE_WRITE_THROUGH.
 const WRITE_THROUGH: u32 = 0x0000_0002;
-
-/// Rights with which a file is changed, whose last handle may have something to write.
-const CHANGES: AccessMask = AccessMask::WRITE_DATA
-    .union(AccessMask::APPEND_DATA)
-    .union(AccessMask::WRITE_ATTRIBUTES)
-    .union(AccessMask::WRITE_EA);

@@ -21,8 +21,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use super::locks::OpenSerial;
-use super::session::Identity;
+use super::serial::OpenSerial;
+use crate::access::Identity;
 
 /// Orphans by their persistent id. `T` is an open.
 #[derive(Debug)]

@@ -19,8 +19,8 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), §3.3.3 (initialization).
 
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
@@ -30,17 +30,21 @@ use tree::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
 use tree::left_over::Trying;
 use tree::{Entry, FileIdentity, Found, Share, ShareError, SharePath};
 
+use super::account::Accounts;
 use super::caching::{Caching, Flavor};
+use super::closing::forget_note;
+use super::files::Files;
 use super::lease::{Granted, Owner};
-use super::locks::{LockRange, OpenSerial};
 use super::node::{NodeState, OpenRecord};
 use super::open::{Durable, Open, OpenParts, Origin};
+use super::range::LockRange;
 use super::resource::Resource;
-use super::session::Identity;
+use super::serial::OpenSerial;
 use super::sharing::{Kinds, Sharing};
-use super::tree::{Target, Tree};
+use crate::access::Identity;
 use crate::access::Regrant;
-use crate::service::Core;
+use crate::access::{Target, Tree};
+use crate::config::Users;
 
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
@@ -79,69 +83,166 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
     })
 }
 
-/// Opens again what was open when the server ended; it waits for its clients from now on. What cannot be
-/// opened now is left over for [`restore_later`] and [`restore_one`]. Blocks.
-pub(crate) fn restore(core: &Arc<Core>, share: &Arc<Share>) {
-    if let Some(trying) = share.left_over().begin() {
-        try_each(core, share, &trying, trying.notes());
-    }
+/// Brings persistent opens back: the parts of the server that it takes.
+#[derive(Debug)]
+pub(crate) struct Restorer<'a> {
+    pub(crate) files: &'a Files,
+    pub(crate) accounts: &'a Accounts,
+    /// The users who may log on now.
+    pub(crate) users: Users,
+    pub(crate) now: Instant,
 }
 
-/// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
-pub(crate) fn restore_later(core: &Arc<Core>, share: &Arc<Share>) {
-    if let Some(trying) = share.left_over().begin() {
-        for OpenNote { serial, path, .. } in trying.expired(core.now()) {
-            warn!(serial, path, "a persistent open is lost: its file could not be opened in time");
-            forget(share, serial);
-            trying.settle(serial);
+impl Restorer<'_> {
+    /// Opens again what was open when the server ended; it waits for its clients from now on. What cannot be
+    /// opened now is left over for [`Restorer::restore_later`] and [`Restorer::restore_one`]. Blocks.
+    pub(crate) fn restore(&self, share: &Arc<Share>) {
+        if let Some(trying) = share.left_over().begin() {
+            self.try_each(share, &trying, trying.notes());
         }
     }
-    restore(core, share);
-}
 
-/// Tries one again, whose client has come back. Blocks.
-pub(crate) fn restore_one(core: &Arc<Core>, share: &Arc<Share>, serial: OpenSerial) {
-    if let Some(trying) = share.left_over().begin() {
-        try_each(core, share, &trying, trying.note(serial.0));
+    /// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
+    pub(crate) fn restore_later(&self, share: &Arc<Share>) {
+        if let Some(trying) = share.left_over().begin() {
+            for OpenNote { serial, path, .. } in trying.expired(self.now) {
+                warn!(
+                    serial,
+                    path, "a persistent open is lost: its file could not be opened in time"
+                );
+                forget_note(share, serial);
+                trying.settle(serial);
+            }
+        }
+        self.restore(share);
     }
-}
 
-// Nothing is tried while another thread tries: that one may wait for a disk.
-fn try_each(
-    core: &Arc<Core>,
-    share: &Arc<Share>,
-    trying: &Trying<'_>,
-    notes: impl IntoIterator<Item = OpenNote>,
-) {
-    for note in notes {
-        let serial = note.serial;
-        if try_one(core, share, note) {
-            trying.settle(serial);
+    /// Tries one again, whose client has come back. Blocks.
+    pub(crate) fn restore_one(&self, share: &Arc<Share>, serial: OpenSerial) {
+        if let Some(trying) = share.left_over().begin() {
+            self.try_each(share, &trying, trying.note(serial.0));
         }
     }
-}
 
-// Says whether it was decided: the open is there, or lost.
-fn try_one(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> bool {
-    let (serial, path) = (note.serial, note.path.clone());
-    match bring_back(core, share, note) {
-        Ok(()) => info!(serial, path, "a persistent open waits for its client"),
-        Err(error) if error.may_pass() => {
-            warn!(serial, path, %error, "a persistent open cannot be opened yet");
-            return false;
-        }
-        Err(error) => {
-            warn!(serial, path, %error, "a persistent open is lost");
-            forget(share, serial);
+    // Nothing is tried while another thread tries: that one may wait for a disk.
+    fn try_each(
+        &self,
+        share: &Arc<Share>,
+        trying: &Trying<'_>,
+        notes: impl IntoIterator<Item = OpenNote>,
+    ) {
+        for note in notes {
+            let serial = note.serial;
+            if self.try_one(share, note) {
+                trying.settle(serial);
+            }
         }
     }
-    true
-}
 
-/// The open is closed, and does not come back.
-pub(crate) fn forget(share: &Share, serial: u64) {
-    if let Some(Err(error)) = share.journal().map(|journal| journal.close(serial)) {
-        warn!(serial, %error, "a closed open may come back after a crash");
+    // Says whether it was decided: the open is there, or lost.
+    fn try_one(&self, share: &Arc<Share>, note: OpenNote) -> bool {
+        let (serial, path) = (note.serial, note.path.clone());
+        match self.bring_back(share, note) {
+            Ok(()) => info!(serial, path, "a persistent open waits for its client"),
+            Err(error) if error.may_pass() => {
+                warn!(serial, path, %error, "a persistent open cannot be opened yet");
+                return false;
+            }
+            Err(error) => {
+                warn!(serial, path, %error, "a persistent open is lost");
+                forget_note(share, serial);
+            }
+        }
+        true
+    }
+
+    // The file of a note, opened with the rights that its user has now, if it is the same file with all that was acknowledged.
+    fn reopen(
+        &self,
+        share: &Arc<Share>,
+        (note, user, access): (&OpenNote, &Identity, AccessMask),
+        found: &Found,
+    ) -> Result<(Regrant, Entry), Lost> {
+        let deletes = note.flags & DELETE_ON_CLOSE != 0;
+        let granted = Regrant::decide(share, user, access, deletes);
+        let granted = granted.filter(|_| user.is_welcome_to(&self.users)).ok_or(Lost::Rights)?;
+        let entry = share.open_found(found, granted.mode)?;
+        let noted = note.identity.ok_or(Lost::Identity)?;
+        if !FileIdentity::of(entry.as_fd())?.is_some_and(|found| found.is_of(&noted)) {
+            return Err(Lost::Gone);
+        }
+        let boot = share.journal().map(Journal::boot);
+        let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+        if !has_all(note, boot, entry.class(), writes) {
+            return Err(Lost::Boot);
+        }
+        Ok((granted, entry))
+    }
+
+    fn bring_back(&self, share: &Arc<Share>, note: OpenNote) -> Result<(), Lost> {
+        let (path, found) = find(share, &note)?;
+        let access = AccessMask::from_bits_retain(note.access);
+        let user = Identity::user(&note.user);
+        let (granted, entry) = self.reopen(share, (&note, &user, access), &found)?;
+        let serial = OpenSerial(note.serial);
+        let owner = match note.flavor {
+            OPLOCK => Owner::Open(serial),
+            _ => Owner::Lease { client: note.client, key: note.lease_key },
+        };
+        let place = self.accounts.of(&user).try_take(Resource::Opens, 1).ok_or(Lost::TooMany)?;
+        let key_claim = self.files.lease_keys.claim(owner, found.key).ok_or(Lost::LeaseKey)?;
+        let node = self.files.nodes.node(found.key);
+        let tree = Tree::new(0, Target::Disk(Arc::clone(share)), granted.rights);
+        let open = Arc::new(Open::new(OpenParts {
+            serial,
+            tree: Arc::new(tree),
+            node: Arc::clone(&node),
+            entry: Arc::new(entry),
+            access,
+            owner,
+            mode: note.mode,
+            origin: Origin {
+                user,
+                client: note.client,
+                create_guid: note.create_guid,
+                action: CreateAction(note.action),
+            },
+            session: None,
+            volatile: 0,
+            sequence: 0,
+            place: Some(place),
+        }));
+        let timeout = Duration::from_millis(u64::from(note.timeout_ms));
+        open.set_durable(&self.files.durable_opens, Durable { timeout, persistent: true });
+        let record = OpenRecord {
+            serial,
+            sharing: sharing(note.flags),
+            owner,
+            has_lease: false,
+            share: Arc::clone(share),
+            path,
+            delete_on_close: granted.delete,
+            holder: None,
+            orphan: Some(true),
+            _key_claim: key_claim,
+            instance: None,
+            base: None,
+            open: Arc::downgrade(&open),
+        };
+        restore_record(&mut node.lock(), record, &note, found.has_several_names());
+        for &done in note.sequences.values() {
+            open.lock_sequences().set_done(done);
+        }
+        if let Some(key) = open.origin.key() {
+            self.files.creates.replace(key, &open);
+        }
+        self.files.orphans.adopt_restored(open).map_err(|open| {
+            let (key, is_directory) = (found.key, found.is_directory);
+            open.node.fail(serial, &self.files.runtime, move |name| {
+                name.share.remove(name.leave, &name.path, key, is_directory)
+            });
+            Lost::TooMany
+        })
     }
 }
 
@@ -186,95 +287,6 @@ fn has_all(note: &OpenNote, boot: Option<BootId>, class: DurabilityClass, writes
     let wrote_through = note.boot.is_some() || note.flags & WRITE_THROUGH != 0;
     let is_durable = class != DurabilityClass::Volatile && (wrote_through || !writes);
     note.boot.is_some() && note.boot == boot || is_durable
-}
-
-// The file of a note, opened with the rights that its user has now, if it is the same file with all that was acknowledged.
-fn reopen(
-    core: &Core,
-    share: &Arc<Share>,
-    (note, user, access): (&OpenNote, &Identity, AccessMask),
-    found: &Found,
-) -> Result<(Regrant, Entry), Lost> {
-    let deletes = note.flags & DELETE_ON_CLOSE != 0;
-    let granted = Regrant::decide(share, user, access, deletes);
-    let granted = granted.filter(|_| core.is_welcome(user)).ok_or(Lost::Rights)?;
-    let entry = share.open_found(found, granted.mode)?;
-    let noted = note.identity.ok_or(Lost::Identity)?;
-    if !FileIdentity::of(entry.as_fd())?.is_some_and(|found| found.is_of(&noted)) {
-        return Err(Lost::Gone);
-    }
-    let boot = share.journal().map(Journal::boot);
-    let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
-    if !has_all(note, boot, entry.class(), writes) {
-        return Err(Lost::Boot);
-    }
-    Ok((granted, entry))
-}
-
-fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), Lost> {
-    let (path, found) = find(share, &note)?;
-    let access = AccessMask::from_bits_retain(note.access);
-    let user = Identity::user(&note.user);
-    let (granted, entry) = reopen(core, share, (&note, &user, access), &found)?;
-    let serial = OpenSerial(note.serial);
-    let owner = match note.flavor {
-        OPLOCK => Owner::Open(serial),
-        _ => Owner::Lease { client: note.client, key: note.lease_key },
-    };
-    let place = core.accounts.of(&user).try_take(Resource::Opens, 1).ok_or(Lost::TooMany)?;
-    let key_claim = core.lease_keys.claim(owner, found.key).ok_or(Lost::LeaseKey)?;
-    let node = core.nodes.node(found.key);
-    let tree = Tree::new(0, Target::Disk(Arc::clone(share)), granted.rights);
-    let open = Arc::new(Open::new(OpenParts {
-        serial,
-        tree: Arc::new(tree),
-        node: Arc::clone(&node),
-        entry: Arc::new(entry),
-        access,
-        owner,
-        mode: note.mode,
-        origin: Origin {
-            user,
-            client: note.client,
-            create_guid: note.create_guid,
-            action: CreateAction(note.action),
-        },
-        session: Weak::new(),
-        volatile: 0,
-        sequence: 0,
-        place: Some(place),
-    }));
-    let timeout = Duration::from_millis(u64::from(note.timeout_ms));
-    open.set_durable(core, Durable { timeout, persistent: true });
-    let record = OpenRecord {
-        serial,
-        sharing: sharing(note.flags),
-        owner,
-        has_lease: false,
-        share: Arc::clone(share),
-        path,
-        delete_on_close: granted.delete,
-        holder: None,
-        orphan: Some(true),
-        _key_claim: key_claim,
-        instance: None,
-        base: None,
-        open: Arc::downgrade(&open),
-    };
-    restore_record(&mut node.lock(), record, &note, found.has_several_names());
-    for &done in note.sequences.values() {
-        open.lock_sequences().set_done(done);
-    }
-    if let Some(key) = open.origin.key() {
-        core.creates.replace(key, &open);
-    }
-    core.orphans.adopt_restored(open).map_err(|open| {
-        let (key, is_directory) = (found.key, found.is_directory);
-        open.node.fail(serial, &core.runtime, move |name| {
-            name.share.remove(name.leave, &name.path, key, is_directory)
-        });
-        Lost::TooMany
-    })
 }
 
 // The open stands in its node again, with what it had there: its lease, its wish to delete, its locks.

@@ -12,23 +12,13 @@
 //! Spec: MS-FSA §2.1.4.10 (byte-range locks), §2.1.5.3 (reads).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use tree::{Remainder, ShareError};
 
-use super::changes::{Entered, Read, Use};
+use super::changes::{Read, Use};
+use super::changing::Entered;
 use super::node::Node;
-
-/// How many exclusive locks of a file have been taken. Counted under the lock of the node, asked without.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ExclusiveLocks(Arc<AtomicU64>);
-
-impl ExclusiveLocks {
-    /// One more, before anybody hears of it.
-    pub(super) fn count(&self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-}
 
 /// The locks of a file as they were when they allowed a read.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +36,14 @@ impl Node {
         let state = self.lock();
         let Read { serial, range } = read;
         let is_free = state.locks.allows_read(serial, range.offset, range.length);
-        is_free.then(|| Sight(self.exclusive_locks.0.load(Ordering::Relaxed)))
+        is_free.then(|| Sight(self.exclusive_locks.so_far()))
     }
 
     /// Whether no exclusive lock has been taken since: then what was read meanwhile was written under none.
     pub(crate) fn is_as_seen(&self, Sight(count): Sight) -> bool {
         // Whoever wrote bytes under a lock had it counted before. Those that were read are read before this.
         fence(Ordering::Acquire);
-        self.exclusive_locks.0.load(Ordering::Relaxed) == count
+        self.exclusive_locks.so_far() == count
     }
 
     /// Looks whether a read may go ahead, and enters it in the same step; `None` if a lock is in the way.
@@ -86,7 +76,7 @@ impl Rest {
     #[cfg(test)]
     pub(crate) fn of(remainder: Remainder) -> Self {
         let serial = super::OpenSerial(1);
-        let range = super::locks::LockRange::WHOLE;
+        let range = super::range::LockRange::WHOLE;
         let reading = tests::node().begin_read(Read { serial, range });
         Self::new(remainder, reading.expect("it has no locks"))
     }
@@ -107,16 +97,16 @@ mod tests {
     use tree::FileKey;
 
     use super::super::changes::Kept;
-    use super::super::durable::Orphans;
-    use super::super::locks::{LockRange, OpenSerial};
     use super::*;
+    use crate::state::range::LockRange;
+    use crate::state::serial::OpenSerial;
 
     const A: OpenSerial = OpenSerial(1);
     const B: OpenSerial = OpenSerial(2);
 
     pub(super) fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new(Clock::host())));
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::default());
         Arc::new(Node::new(
             key,
             Clock::host(),

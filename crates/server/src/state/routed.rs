@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::holder::{self, Holder};
-use super::lease::Notice;
-use super::locks::OpenSerial;
-use super::node::OpenRecord;
+use super::lease::{Notice, Owner};
+use super::serial::OpenSerial;
 
 /// What breaks come to, once it is known who can still be told.
 #[derive(Debug, Default)]
@@ -23,7 +22,10 @@ pub(crate) struct Routed {
 impl Routed {
     /// Of the holders that are there, and of those whose connection is gone and who lose their opens for it. One look
     /// at each of `opens`, which are those of the file.
-    pub(super) fn new(opens: &[OpenRecord], notices: Vec<Notice<Holder>>) -> Self {
+    pub(super) fn new<'a>(
+        opens: impl IntoIterator<Item = SideOpen<'a>>,
+        notices: Vec<Notice<Holder>>,
+    ) -> Self {
         let mut routed = Self::default();
         if notices.is_empty() {
             return routed;
@@ -95,6 +97,15 @@ impl Routed {
     }
 }
 
+/// An open, as far as a break of its lease needs it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SideOpen<'a> {
+    pub(super) serial: OpenSerial,
+    pub(super) owner: Owner,
+    pub(super) orphan: Option<bool>,
+    pub(super) holder: Option<&'a Holder>,
+}
+
 /// The opens of one lease, as far as its break needs them.
 #[derive(Default)]
 struct Side<'a> {
@@ -107,11 +118,11 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn add(&mut self, open: &'a OpenRecord) {
+    fn add(&mut self, open: SideOpen<'a>) {
         if open.orphan == Some(false) {
             self.given_up.push(open.serial);
         }
-        let Some(holder) = &open.holder else { return };
+        let Some(holder) = open.holder else { return };
         self.first = self.first.or(Some(holder));
         self.is_sealed |= holder.is_sealed;
         if holder.may_be_there() {

@@ -51,6 +51,20 @@ mod tests {
     const NONE: Kinds = Kinds { read: false, write: false, delete: false };
     const ALL: Kinds = Kinds { read: true, write: true, delete: true };
 
+    // MS-FSA §2.1.5.1.2.2: each use of one open against each share of the other, on both sides.
+    #[test]
+    fn every_use_that_the_other_open_does_not_share_excludes() {
+        let kinds =
+            |bits: u8| Kinds { read: bits & 1 != 0, write: bits & 2 != 0, delete: bits & 4 != 0 };
+        for (used, shared) in (0..8).flat_map(|used| (0..8).map(move |shared| (used, shared))) {
+            let one = Sharing { uses: kinds(used), shares: ALL };
+            let other = Sharing { uses: READ, shares: kinds(shared) };
+            let agrees = used & !shared == 0;
+            assert_eq!(one.agrees_with(other), agrees, "{used} beside {shared}");
+            assert_eq!(other.agrees_with(one), agrees, "{shared} beside {used}");
+        }
+    }
+
     #[test]
     fn both_sides_must_allow_what_the_other_uses() {
         let reader = Sharing { uses: READ, shares: READ };

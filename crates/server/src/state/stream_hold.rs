@@ -15,19 +15,9 @@ use std::sync::{Arc, Weak};
 
 use super::caching::Intent;
 use super::lease::Owner;
-use super::locks::OpenSerial;
-use super::node::{Node, NodeState};
+use super::node::{Node, NodeState, StreamHold};
+use super::serial::OpenSerial;
 use super::sharing::Sharing;
-
-/// An open stream, as the node of its file knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamHold {
-    pub(crate) serial: OpenSerial,
-    /// Whether others may open the file to delete it.
-    pub(crate) shares_delete: bool,
-    /// Of the stream; leads nowhere while the stream is made.
-    stream: Weak<Node>,
-}
 
 impl StreamHold {
     /// By an open whose stream has no node yet.

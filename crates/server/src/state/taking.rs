@@ -20,12 +20,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use smb::NtStatus;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tree::{FileKey, Share, SharePath};
-
-use super::locks::OpenSerial;
-use super::node::{Node, NodeState, OpenRecord};
 
 /// What was taken and what is being moved, of all shares of a server.
 #[derive(Debug)]
@@ -173,60 +169,6 @@ impl Drop for Moving {
         drop(moving);
         self.takings.moved.notify_waiters();
         self.takings.has_moved.notify_all();
-    }
-}
-
-/// A file that one request has to itself until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Claimed(Arc<Node>);
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        self.0.end_removal();
-    }
-}
-
-impl NodeState {
-    /// Keeps who comes from opening the file of this `node`, or a stream of it, until the returned value is dropped.
-    pub(crate) fn begin_claim(&mut self, node: &Arc<Node>) -> Claimed {
-        self.removals += 1;
-        self.removing = true;
-        Claimed(Arc::clone(node))
-    }
-}
-
-impl Node {
-    /// Takes a file that nobody has open, its streams and the open `but` aside: whoever comes waits until it
-    /// is given back. Nor may it be mapped, or be about to go.
-    pub(crate) fn claim(node: &Arc<Self>, but: Option<OpenSerial>) -> Result<Claimed, NtStatus> {
-        let mut state = node.lock();
-        let goes = state.opens.iter().any(|open| open.delete_on_close.is_some());
-        if goes || !state.delete_pending.is_empty() {
-            return Err(NtStatus::DELETE_PENDING);
-        }
-        if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        if !state.regions.is_empty() {
-            return Err(NtStatus::USER_MAPPED_FILE);
-        }
-        Ok(state.begin_claim(node))
-    }
-
-    /// Takes a file whose name another one is to get. Nobody may have it open, or a stream of it, but who
-    /// gives way. `None`: its name is just being taken; what comes of that has to be known first.
-    pub(crate) fn claim_victim(
-        node: &Arc<Self>,
-        gives_way: impl Fn(&OpenRecord) -> bool,
-    ) -> Result<Option<Claimed>, NtStatus> {
-        let mut state = node.lock();
-        if state.removing {
-            return Ok(None);
-        }
-        if !state.opens.iter().all(gives_way) || !state.streams.is_empty() {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        Ok(Some(state.begin_claim(node)))
     }
 }
 

@@ -21,35 +21,11 @@ use std::sync::Arc;
 
 use tree::{Share, SharePath};
 
-use super::locks::OpenSerial;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
+use super::serial::OpenSerial;
+pub(crate) use super::wish::{Stays, Wished};
 use crate::access::MayRemove;
-
-/// A name that is to go.
-#[derive(Clone, Debug)]
-pub(crate) struct Wished {
-    /// Where it is.
-    pub(crate) share: Arc<Share>,
-    /// Its path there.
-    pub(crate) path: SharePath,
-    /// It was spoken by whoever was admitted to that.
-    pub(crate) leave: MayRemove,
-    /// The opens through which requests ask for it that are not answered yet: an open for each request.
-    asking: Vec<OpenSerial>,
-    /// Whoever is refused it does not take it back.
-    is_granted: bool,
-}
-
-/// Whether something stays.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Stays {
-    Yes,
-    /// Its deletion is wished for.
-    No,
-    /// It is being removed: what comes of that is known when [`Node::removed`] returns.
-    Unknown,
-}
 
 impl Wished {
     fn of(record: &OpenRecord, leave: MayRemove) -> Self {
@@ -57,10 +33,8 @@ impl Wished {
         Self { share, path, leave, asking: Vec::new(), is_granted: false }
     }
 
-    // Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
     fn may_be(&self, share: &Share, path: &SharePath) -> bool {
-        let ours = share.path_in(&self.share, path);
-        ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
+        may_be((&self.share, &self.path), share, path)
     }
 }
 
@@ -221,9 +195,25 @@ impl NodeState {
         }
     }
 
+    /// Whether an open certainly has another name of the file than this.
+    pub(crate) fn is_by_another_name(
+        &self,
+        record: &OpenRecord,
+        share: &Share,
+        path: &SharePath,
+    ) -> bool {
+        self.is_linked && !may_be((&record.share, &record.path), share, path)
+    }
+
     fn is_by(&self, record: &OpenRecord, wished: &Wished) -> bool {
         is_by(self.is_linked, record, wished)
     }
+}
+
+// Whether two paths may be one name. Shares that lie apart may be one directory mounted twice.
+fn may_be(name: (&Share, &SharePath), share: &Share, path: &SharePath) -> bool {
+    let ours = share.path_in(name.0, path);
+    ours.map_or_else(|| !share.overlaps(name.0), |path| path == *name.1)
 }
 
 // The wish for the name of an open, spoken if need be.

@@ -16,79 +16,12 @@
 //! never authenticate cannot keep new ones out. Guests prove no identity either: however many come,
 //! they take no places of users, and compete only with other guests.
 
-use std::collections::VecDeque;
-use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-
+use crate::connections::Link;
+use crate::connections::waiting::{Bell, Entered, WaitingRoom};
 use crate::service::Core;
-use crate::state::Link;
-
-/// Connections that may be evicted, oldest first: those without a session, or with sessions of guests
-/// alone. A leaf of the lock order.
-#[derive(Debug, Default)]
-pub(crate) struct WaitingRoom(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    next: u64,
-    entries: VecDeque<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    id: u64,
-    bell: Arc<dyn Bell>,
-}
-
-/// Tells a connection that it is evicted.
-pub(super) trait Bell: Debug + Send + Sync {
-    /// Rings once; from any thread, and without waiting.
-    fn ring(&self);
-}
-
-impl Bell for Notify {
-    fn ring(&self) {
-        self.notify_one();
-    }
-}
-
-impl WaitingRoom {
-    /// How many connections wait.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().entries.len()
-    }
-
-    /// Takes a place among at most `max`; evicts the oldest if all are taken.
-    fn enter(&self, bell: Arc<dyn Bell>, max: usize) -> Entered {
-        let mut waiting = self.lock();
-        let oldest = if waiting.entries.len() >= max { waiting.entries.pop_front() } else { None };
-        let id = waiting.next;
-        waiting.next += 1;
-        waiting.entries.push_back(Entry { id, bell });
-        drop(waiting);
-        let evicted = oldest.is_some();
-        if let Some(oldest) = oldest {
-            oldest.bell.ring();
-        }
-        Entered { id, evicted }
-    }
-
-    fn leave(&self, id: u64) {
-        self.lock().entries.retain(|entry| entry.id != id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-struct Entered {
-    id: u64,
-    evicted: bool,
-}
 
 /// A place among the connections, given back when dropped.
 #[derive(Debug)]
@@ -111,13 +44,19 @@ impl Admission {
     ///
     /// `None`: there are too many. Dropping the socket closes it, at the cost of one accept.
     pub(super) fn ask(core: &Arc<Core>, bell: Arc<dyn Bell>) -> Option<Self> {
-        let counters = &core.counters;
-        let more = |count: usize| (count < core.limits.connections_max).then_some(count + 1);
+        let counters = &core.connections.counters;
+        let more =
+            |count: usize| (count < core.connections.limits.connections_max).then_some(count + 1);
         if counters.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
             counters.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let id = enter(core, &core.waiting, &bell, core.limits.unauthenticated_max);
+        let id = enter(
+            core,
+            &core.connections.waiting,
+            &bell,
+            core.connections.limits.unauthenticated_max,
+        );
         Some(Self { core: Arc::clone(core), bell, standing: Standing::Stranger(id) })
     }
 
@@ -139,8 +78,8 @@ impl Admission {
             _ if link.has_user() => self.leave(),
             Standing::Stranger(_) if link.channel_count() > 0 => {
                 self.leave();
-                let max = self.core.limits.guest_connections_max;
-                let id = enter(&self.core, &self.core.guests, &self.bell, max);
+                let max = self.core.connections.limits.guest_connections_max;
+                let id = enter(&self.core, &self.core.connections.guests, &self.bell, max);
                 self.standing = Standing::Guest(id);
             }
             Standing::Stranger(_) | Standing::Guest(_) => {}
@@ -149,8 +88,8 @@ impl Admission {
 
     fn leave(&mut self) {
         match std::mem::replace(&mut self.standing, Standing::User) {
-            Standing::Stranger(id) => self.core.waiting.leave(id),
-            Standing::Guest(id) => self.core.guests.leave(id),
+            Standing::Stranger(id) => self.core.connections.waiting.leave(id),
+            Standing::Guest(id) => self.core.connections.guests.leave(id),
             Standing::User => {}
         }
     }
@@ -159,7 +98,7 @@ impl Admission {
 fn enter(core: &Core, room: &WaitingRoom, bell: &Arc<dyn Bell>, max: usize) -> u64 {
     let Entered { id, evicted } = room.enter(Arc::clone(bell), max);
     if evicted {
-        core.counters.refused.fetch_add(1, Ordering::Relaxed);
+        core.connections.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
     id
 }
@@ -167,31 +106,6 @@ fn enter(core: &Core, room: &WaitingRoom, bell: &Arc<dyn Bell>, max: usize) -> u
 impl Drop for Admission {
     fn drop(&mut self) {
         self.leave();
-        self.core.counters.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_connection_is_evicted_and_its_bell_rings() {
-        let room = WaitingRoom::default();
-        let bells: Vec<_> = (0..3).map(|_| Arc::new(Notify::new())).collect();
-        for bell in &bells {
-            assert!(!room.enter(Arc::clone(bell) as Arc<dyn Bell>, 3).evicted);
-        }
-        let newcomer = room.enter(Arc::new(Notify::new()), 3);
-        assert!(newcomer.evicted);
-        let heard = bells.iter().map(|bell| {
-            let notified = bell.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable()
-        });
-        assert_eq!(heard.collect::<Vec<_>>(), [true, false, false]);
-        assert_eq!(room.len(), 3);
-        room.leave(newcomer.id);
-        assert_eq!(room.len(), 2);
+        self.core.connections.counters.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -20,9 +20,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::low_water;
+use crate::connections::Frame;
 use crate::dispatch::Violation;
 use crate::limits::IO_INLINE_MAX;
-use crate::state::{Frame, Room};
+use crate::state::Room;
 
 /// Bytes that were read and not handled yet.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::state::{Outbox, Parcel};
+use crate::connections::{Outbox, Parcel};
 
 /// An item in a connection's queue.
 #[derive(Debug)]

@@ -15,8 +15,9 @@ use std::thread;
 use tokio::task::JoinHandle;
 
 use super::admission::Admission;
+use crate::connections::Link;
 use crate::dispatch::{Connection, end_of_connection};
-use crate::state::Link;
+use crate::service::Core;
 
 /// See the module.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ pub(super) struct Served {
 impl Served {
     pub(super) fn new(connection: Connection, admission: Admission) -> Self {
         Self { connection, admission: Some(admission) }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.connection.core
     }
 
     pub(super) fn link(&self) -> &Arc<Link> {
@@ -64,12 +69,13 @@ impl Served {
     fn begin_end(&mut self) -> Option<JoinHandle<()>> {
         let admission = self.admission.take()?;
         let link = Arc::clone(&self.connection.link);
-        let runtime = link.core.runtime.clone();
+        let core = Arc::clone(&self.connection.core);
+        let runtime = core.runtime.clone();
         let must_block = self.connection.has_sessions() || thread::panicking();
         let end = move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| end_of_connection(&link)));
+            let ended = catch_unwind(AssertUnwindSafe(|| end_of_connection(&core, &link)));
             if ended.is_err() {
-                link.core.note_panic("the end of a connection");
+                core.note_panic("the end of a connection");
             }
             drop(admission);
         };
@@ -84,7 +90,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.connection.link.core.note_panic("a connection");
+            self.connection.core.note_panic("a connection");
         }
         drop(self.begin_end());
     }

@@ -42,10 +42,11 @@ use super::patience::Patience;
 use super::queue::{Outgoing, Queue};
 use super::served::Served;
 use super::write_buffer;
+use crate::connections::{Link, Parcel};
 use crate::dispatch::Connection;
 use crate::limits::{CLOSED_PATIENCE, GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
-use crate::state::{Link, Parcel, Resource, Room};
+use crate::state::{Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
@@ -74,7 +75,7 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
     }
     drop(listener);
     let all_gone = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(core.limits.shutdown_grace, all_gone).await.is_err() {
+    if tokio::time::timeout(core.connections.limits.shutdown_grace, all_gone).await.is_err() {
         warn!("some connections did not end in time");
     }
 }
@@ -110,16 +111,16 @@ impl Peer {
     ) -> Self {
         let (outbox, queue) = Queue::new();
         let local = stream.local_addr().unwrap_or(address);
-        let link = Link::new(Arc::clone(core), address, local, Box::new(outbox), None);
+        let link = Link::new(Arc::clone(&core.connections), address, local, Box::new(outbox), None);
         // Answers leave at once; a refusal costs latency only.
         let _ = stream.set_nodelay(true);
-        if let Err(error) = rdma::watch_peer(&stream, core.limits.silence_max) {
+        if let Err(error) = rdma::watch_peer(&stream, core.connections.limits.silence_max) {
             warn!(peer = %address, %error, "whether this client vanishes is not watched");
         }
         Self {
             stream,
             address,
-            served: Served::new(Connection::streaming(Arc::new(link)), admission),
+            served: Served::new(Connection::streaming(Arc::clone(core), Arc::new(link)), admission),
             queue,
             input: Input::new(),
             out: Output::default(),
@@ -142,7 +143,7 @@ impl Peer {
     }
 
     async fn converse(&mut self) -> Result<(), End> {
-        let patience = self.served.link().core.limits.authentication_timeout;
+        let patience = self.served.core().connections.limits.authentication_timeout;
         let deadline = self.now() + patience;
         // One timer for all pauses: it is set again only when it has fired, not for each request.
         let pause = tokio::time::sleep(write_buffer::IDLE);
@@ -161,7 +162,7 @@ impl Peer {
                     }
                     was_busy = true;
                     self.served.link().hear();
-                    let connections = &self.served.link().core.counters.connections;
+                    let connections = &self.served.core().connections.counters.connections;
                     self.out.turn.look(connections.load(Ordering::Relaxed));
                     if self.out.turn.charge_bytes(got) {
                         yield_now().await;
@@ -201,7 +202,7 @@ impl Peer {
     }
 
     fn now(&self) -> Instant {
-        self.served.link().core.now().into()
+        self.served.core().now().into()
     }
 
     /// Whether there is something to look after when nothing comes.
@@ -314,7 +315,7 @@ impl Peer {
         let limit = if self.served.is_stranger() {
             UNAUTHENTICATED_FRAME_MAX
         } else {
-            let io_size = self.served.link().core.limits.io_size_max;
+            let io_size = self.served.core().connections.limits.io_size_max;
             usize::try_from(io_size)
                 .unwrap_or(usize::MAX)
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
@@ -325,23 +326,27 @@ impl Peer {
                 self.make_request_room().await?;
             }
             let Some(frame) = self.input.next_frame(limit)? else { break };
-            let mut begun = self.served.link().core.reactor.begin();
+            let mut begun = self.served.core().connections.reactor.begin();
             let mut before = self.out.len();
             let mut handled = self.served.connection.handle(frame, self.out.bytes());
             if let Ok(Some(unproven)) = handled {
                 self.write().await?;
                 let proven = self.wait_for_work(unproven.prove()).await??;
-                begun = self.served.link().core.reactor.begin();
+                begun = self.served.core().connections.reactor.begin();
                 before = self.out.len();
                 let proven = self.served.connection.handle_proven(proven, self.out.bytes());
                 handled = proven.map(|()| None);
             }
-            self.served.link().core.reactor.note(begun, self.served.connection.last_command());
+            self.served
+                .core()
+                .connections
+                .reactor
+                .note(begun, self.served.connection.last_command());
             handled?;
             let answered = self.out.len() - before;
             self.out.keep(self.served.connection.take_room());
             if let Some(rest) = self.served.connection.take_rest() {
-                let reactor = &self.served.link().core.reactor;
+                let reactor = &self.served.core().connections.reactor;
                 self.out.finish(&self.stream, rest, reactor).await?;
             }
             if self.out.len() > GATHERED_MAX {
@@ -451,7 +456,7 @@ mod tests {
 
     use super::super::turn::tests::run;
     use super::*;
-    use crate::push::tests::rig::Rig;
+    use crate::push::tests::rig::{Rig, hasty_clock};
 
     /// NEGOTIATE, and so many of the shortest requests.
     fn requests(count: u64) -> Vec<u8> {
@@ -566,5 +571,17 @@ mod tests {
             let first = after_turns.iter().find(|count| **count > 0).unwrap();
             assert!(*first > 100, "{after_turns:?}");
         });
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_no_answer_is_dropped() {
+        let rig = Rig::at(hasty_clock());
+        let (_stop, stopped) = watch::channel(false);
+        let (mut peer, _client) = connected(&rig, stopped);
+        // More than both sockets hold.
+        peer.out.bytes().resize(64 << 20, 0);
+        let hang = Duration::from_secs(60);
+        let written = tokio::time::timeout(hang, peer.write()).await.expect("it is not waited for");
+        assert!(matches!(written, Err(End::PeerDoesNotRead)), "{written:?}");
     }
 }

@@ -517,7 +517,8 @@ fn negotiated_3_0_2(fixture: &Fixture) -> (Wire, ValidateNegotiateRequest) {
 fn a_negotiation_that_was_changed_on_its_way_ends_the_connection() {
     let fixture = Fixture::start_with(|config| config.signing = SigningPolicy::WhenAsked);
     let code = ControlCode::VALIDATE_NEGOTIATE_INFO;
-    let changes: [(&str, fn(&mut ValidateNegotiateRequest)); 5] = [
+    type Change = fn(&mut ValidateNegotiateRequest);
+    let changes: [(&str, Change); 5] = [
         ("nothing", |_| {}),
         ("capabilities", |asked| asked.capabilities |= Capabilities::ENCRYPTION),
         ("client", |asked| asked.client_guid = Guid([2; 16])),

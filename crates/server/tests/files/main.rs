@@ -9,10 +9,12 @@
 mod support;
 
 mod clones;
+mod facts;
 mod making;
 mod mounts;
 mod names;
 mod overlap;
+mod overwriting;
 mod posix;
 mod ranges;
 mod streams;

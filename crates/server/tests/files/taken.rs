@@ -221,10 +221,14 @@ fn a_file_renamed_over_its_other_name_has_that_name_alone() {
     make(&mut wire, "f", b"one file");
     std::fs::hard_link(fixture.dir.path().join("f"), fixture.dir.path().join("g")).unwrap();
     let id = wire.open("f", |_| {}).id;
-    assert_eq!(wire.rename(id, "g", RenameFlags::empty()), NtStatus::OBJECT_NAME_COLLISION);
-    assert_eq!(wire.rename(id, "g", REPLACE), NtStatus::SUCCESS);
+    for other in ["g", "G"] {
+        let refused = wire.rename(id, other, RenameFlags::empty());
+        assert_eq!(refused, NtStatus::OBJECT_NAME_COLLISION, "{other}");
+    }
+    assert_eq!(wire.rename(id, "G", REPLACE), NtStatus::SUCCESS);
     assert_eq!(wire.close(id), NtStatus::SUCCESS);
     assert_eq!(bytes_of(&fixture, "f"), None);
+    assert_eq!(bytes_of(&fixture, "G"), None, "no second spelling of a name");
     assert_eq!(bytes_of(&fixture, "g").unwrap(), b"one file");
 }
 
@@ -273,4 +277,22 @@ fn a_name_that_is_taken_at_every_attempt_is_given_up() {
     assert_eq!(wire.rename(file.id, "taken", REPLACE), NtStatus::ACCESS_DENIED);
     assert_eq!(link(&mut wire, file.id, "taken", REPLACE), NtStatus::ACCESS_DENIED);
     assert!(taken.is_symlink() && fixture.dir.path().join("f").exists());
+}
+
+#[test]
+fn a_name_is_replaced_while_its_file_is_open_by_another_name() {
+    let fixture = on_disk();
+    let (mut holder, mut taker) = (fixture.client(1), fixture.client(2));
+    let made = holder.open("a", |_| {}).id;
+    assert_eq!(holder.write(made, b"old"), NtStatus::SUCCESS);
+    assert_eq!(link(&mut holder, made, "b", RenameFlags::empty()), NtStatus::SUCCESS);
+    assert_eq!(holder.close(made), NtStatus::SUCCESS);
+    let held = holder.open("b", |_| {}).id;
+    let new = taker.open("new", |_| {}).id;
+    assert_eq!(taker.rename(new, "a", REPLACE), NtStatus::SUCCESS);
+    assert_eq!(holder.read(held, 10), (NtStatus::SUCCESS, b"old".to_vec()));
+    assert_eq!(bytes_of(&fixture, "b").as_deref(), Some(&b"old"[..]));
+    let by_the_name = taker.open("other", |_| {}).id;
+    assert_eq!(taker.rename(by_the_name, "b", REPLACE), NtStatus::ACCESS_DENIED);
+    assert_eq!(link(&mut taker, by_the_name, "b", REPLACE), NtStatus::ACCESS_DENIED);
 }

@@ -113,6 +113,21 @@ fn a_deletion_by_one_name_leaves_another_hard_link_that_is_open() {
 }
 
 #[test]
+fn a_deletion_of_a_symbolic_link_leaves_its_open_target() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let (link, target) = (fixture.dir.path().join("link"), fixture.dir.path().join("target"));
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    let held = two.open("target", |_| {}).id;
+    let doomed = one.open("link", |open| open.options = CreateOptions::DELETE_ON_CLOSE);
+    assert_eq!(one.close(doomed.id), NtStatus::SUCCESS);
+    assert_eq!(two.close(held), NtStatus::SUCCESS);
+    assert!(!link.is_symlink(), "the link has gone");
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+}
+
+#[test]
 fn two_names_of_one_file_that_are_both_to_go_both_go() {
     let fixture = Fixture::start();
     let (mut one, f) = linked(&fixture);

@@ -321,7 +321,8 @@ fn a_change_from_before_a_lost_channel_is_refused() {
         support::set(id, FileInfoClass::END_OF_FILE, &end).emit(out);
     };
     assert_eq!(ask_as(1, Command::WRITE, &written(b"new")), NtStatus::SUCCESS);
-    let stale: [(Command, &dyn Fn(&mut Vec<u8>)); 3] =
+    type Body<'b> = &'b dyn Fn(&mut Vec<u8>);
+    let stale: [(Command, Body<'_>); 3] =
         [(Command::WRITE, &written(b"old")), (Command::IOCTL, &zeroed), (Command::SET_INFO, &cut)];
     for (command, body) in stale {
         assert_eq!(ask_as(0, command, body), NtStatus::FILE_NOT_AVAILABLE, "{command:?}");

@@ -133,6 +133,36 @@ fn who_comes_back_is_asked_for_what_somebody_waits_for() {
 }
 
 #[test]
+fn a_lease_that_comes_back_after_a_crash_counts_on_from_what_its_client_knows() {
+    let server = Writing::start();
+    let opened = open_persistent(&mut server.fixture.client(1), "f");
+    let after = server.crash();
+    let mut again = after.fixture.client(1);
+    let known = 7;
+    let version = LeaseVersion::V2 { parent: None, epoch: known };
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: true };
+    let back = again.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.push(CreateRequestContext::Lease(Lease { version, ..lease() }));
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    });
+    let told = back.response().contexts.iter().find_map(|context| match context {
+        CreateResponseContext::Lease(lease) => Some(lease.version),
+        _ => None,
+    });
+    assert_eq!(told, Some(version), "its state is what the client says");
+    let mut other = after.fixture.client(2);
+    let asked = other.start_open("f", |_| {});
+    let (_, notice) = again.notification();
+    let Ok(BreakNotification::Lease(notice)) = BreakNotification::parse(&notice) else {
+        panic!("a break of the lease")
+    };
+    assert_eq!(notice.epoch, known + 1);
+    again.close(back.id);
+    assert_eq!(other.finish_open(asked).status, NtStatus::SUCCESS);
+}
+
+#[test]
 fn what_was_closed_does_not_come_back() {
     let server = Writing::start();
     let mut one = server.fixture.client(1);

@@ -53,6 +53,27 @@ fn finish_read(wire: &mut Wire, message: u64) -> (NtStatus, Vec<u8>) {
     (header.status, data.unwrap_or_default())
 }
 
+#[test]
+fn a_refused_lock_of_two_ranges_keeps_the_locks_held_before() {
+    let fixture = Fixture::start();
+    let (mut first, mut second) = (fixture.client(1), fixture.client(2));
+    let (held, other) = (first.open("f", |_| {}).id, second.open("f", |_| {}).id);
+    assert_eq!(first.write(held, &[1; 64]), NtStatus::SUCCESS);
+    assert_eq!(lock(&mut first, held, 10, EXCLUSIVE), NtStatus::SUCCESS);
+    let element = |offset, flags| LockElement { offset, length: 10, flags };
+    let ask = |wire: &mut Wire, file_id, locks| {
+        let request = LockRequest { lock_sequence: 0, file_id, locks };
+        wire.ask(Command::LOCK, |out| request.emit(out)).0.status
+    };
+    let theirs = vec![element(20, EXCLUSIVE)];
+    assert_eq!(ask(&mut second, other, theirs), NtStatus::SUCCESS);
+    let shared = LockFlags::SHARED | LockFlags::FAIL_IMMEDIATELY;
+    let both = vec![element(0, shared), element(20, EXCLUSIVE)];
+    assert_eq!(ask(&mut first, held, both), NtStatus::LOCK_NOT_GRANTED);
+    assert_eq!(second.read(other, 10).0, NtStatus::FILE_LOCK_CONFLICT, "locked exclusively");
+    assert_eq!(first.write(held, b"own"), NtStatus::SUCCESS, "no shared lock is left");
+}
+
 const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE.union(LockFlags::FAIL_IMMEDIATELY);
 
 #[test]

@@ -51,9 +51,10 @@ fn opened(wire: &mut Wire) -> FileId {
     opened.id
 }
 
-/// Waits until nobody of the last round is left, who might share the files or lease them.
+/// Waits until nobody of the last round is left, who might share the files or lease them: a session is gone before what it
+/// had open is closed.
 fn settle(fixture: &Fixture) {
-    until(fixture, |status| (status.sessions, status.opens) == (0, 0));
+    until(fixture, |status| (status.sessions, status.opens, status.files) == (0, 0, 0));
 }
 
 /// A session of several channels with one file open, all at work while `end` is done to it.
@@ -81,13 +82,14 @@ fn race(fixture: &Fixture, end: impl Fn(&mut Wire, FileId) + Sync) {
         });
         drop((first, others));
         until(fixture, |status| (status.sessions, status.opens) == (1, 1));
-        // No lock, no lease and no share mode is left of them.
-        let alone = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        // No lock, no lease and no share mode is left of them; what is still being closed is waited for.
         for offset in 0..u64::from(CHANNELS) {
-            let (header, _) = witness.ask(Command::LOCK, |out| lock(seen, offset, alone).emit(out));
+            let request = lock(seen, offset, LockFlags::EXCLUSIVE);
+            let (header, _) = witness.ask(Command::LOCK, |out| request.emit(out));
             assert_eq!(header.status, NtStatus::SUCCESS, "a lock of nobody's at {offset}");
         }
         witness.ask(Command::CLOSE, |out| close(seen).emit(out));
+        until(fixture, |status| status.files == 0);
         let exclusive = witness.open("shared", |open| open.share_access = ShareAccess::empty());
         assert_eq!(exclusive.status, NtStatus::SUCCESS);
     }

@@ -6,7 +6,7 @@
 //! | lengths | `lengths` | the fuzz targets; `client/tests/attack/controls.rs` |
 //! | state confusion on bind | `binding` | `tests/connections/channels.rs`: another user, a stranger's key, a wrong password, a session that has ended |
 //! | exhaustion before login | `exhaustion` | `tests/bounds/admission.rs`, `tests/connections/protocol.rs`; `cargo xtask flood` |
-//! | credit bookkeeping | `credits` | `tests/connections/protocol.rs`; unit tests of `state/window.rs` |
+//! | credit bookkeeping | `credits` | `tests/connections/protocol.rs`; unit tests of `connections/window.rs` |
 //!
 //! The server runs in this process: a thread of its that panics is counted, whichever test it is of, so this is a
 //! program of its own. Every test ends by asking for that, for an honest client, and for what was left behind.

@@ -52,7 +52,7 @@ impl PushToken {
 /// Shows that its sender has the token of a grant, for one address of the grant. Does not print; compares in
 /// constant time.
 #[derive(Clone)]
-pub struct PushProof([u8; PushProof::LEN]);
+pub struct PushProof([u8; Self::LEN]);
 
 impl PushProof {
     /// Bytes on the wire.

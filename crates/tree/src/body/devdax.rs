@@ -9,6 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::{DurabilityClass, MapError, Medium, MediumError, OpenOptions};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -17,14 +18,16 @@ use thiserror::Error;
 use tracing::info;
 
 use super::{Body, Flushes, MapFailure, MapRefusal, Mappable};
-use crate::attributes::proc_name;
 use crate::error::ShareError;
 use crate::inline::InlineIo;
+use crate::inode::proc_name;
 
 /// A whole device, mapped.
 #[derive(Debug)]
 pub(crate) struct Device {
     medium: Arc<dyn Medium>,
+    /// Bytes may have been lost: no flush succeeds any more.
+    is_poisoned: AtomicBool,
 }
 
 impl Device {
@@ -52,7 +55,7 @@ impl Device {
 
     /// The device of a medium.
     pub(crate) fn of(medium: Arc<dyn Medium>) -> Self {
-        Self { medium }
+        Self { medium, is_poisoned: AtomicBool::new(false) }
     }
 
     fn append(
@@ -105,7 +108,7 @@ impl Body for Device {
         InlineIo::CachedReads
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         Ok(self.medium.len())
     }
 
@@ -140,10 +143,19 @@ impl Body for Device {
 
     // Every write has made its own bytes durable; a flush only reports memory that has failed.
     fn persist(&self, _flushes: &dyn Flushes) -> Result<(), ShareError> {
-        self.persist_range(0, self.medium.len())
+        if self.is_poisoned.load(Ordering::Acquire) {
+            return Err(ShareError::MediaPoisoned);
+        }
+        let outcome = self.persist_range(0, self.medium.len());
+        if outcome.is_err() {
+            self.is_poisoned.store(true, Ordering::Release);
+        }
+        outcome
     }
 
-    fn poison(&self, _flushes: &dyn Flushes) {}
+    fn poison(&self, _flushes: &dyn Flushes) {
+        self.is_poisoned.store(true, Ordering::Release);
+    }
 
     fn mappable(&self) -> Result<&dyn Mappable, MapRefusal> {
         Ok(self)

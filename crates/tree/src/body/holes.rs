@@ -36,7 +36,7 @@ impl PlainFile {
     }
 
     pub(super) fn zero_blocks(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
-        let end = span.end.min(self.len()?);
+        let end = span.end.min(self.size()?);
         if span.start >= end {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl PlainFile {
 
     /// Gives blocks back to the device, which may erase them. A file that is not sparse gets other blocks at once.
     pub(super) fn trim_blocks(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
-        let end = span.end.min(self.len()?);
+        let end = span.end.min(self.size()?);
         // Only whole pages: other bytes of a partial page stay.
         let (start, end) = (span.start.next_multiple_of(TRIM_UNIT), end / TRIM_UNIT * TRIM_UNIT);
         if start >= end {
@@ -82,7 +82,7 @@ impl PlainFile {
         span: Span,
         count_max: usize,
     ) -> Result<(Vec<Span>, bool), ShareError> {
-        let end = span.end.min(self.len()?);
+        let end = span.end.min(self.size()?);
         let mut found = Vec::new();
         let mut at = span.start;
         while at < end {

@@ -47,12 +47,12 @@ pub trait Body: Send + Sync + fmt::Debug {
     fn inline_io(&self) -> InlineIo;
 
     /// The end of the bytes.
-    fn len(&self) -> Result<u64, ShareError>;
+    fn size(&self) -> Result<u64, ShareError>;
 
     /// The bytes that the body occupies, also those behind its end. To free them is work that grows with their
     /// number.
     fn occupied(&self) -> u64 {
-        self.len().unwrap_or(u64::MAX)
+        self.size().unwrap_or(u64::MAX)
     }
 
     /// Appends `len` bytes without waiting. A short count means the end of the bytes. After an error nothing is
@@ -121,7 +121,7 @@ pub trait Body: Send + Sync + fmt::Debug {
 
     /// The parts of `span` that have room, at most `count_max`; and whether there are more.
     fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
-        Ok(span.whole(self.len()?, count_max))
+        Ok(span.whole(self.size()?, count_max))
     }
 
     /// The descriptor by which the kernel copies and clones ranges between files, if the bytes are a file's.

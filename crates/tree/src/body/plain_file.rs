@@ -41,7 +41,7 @@ impl Body for PlainFile {
         self.file_system.inline
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         let size = rustix::fs::fstat(&*self.fd)?.st_size;
         Ok(u64::try_from(size).unwrap_or(0))
     }

@@ -294,3 +294,13 @@ fn only_the_owner_of_a_log_may_read_it() {
     drop(open(&path).unwrap());
     assert_eq!(mode(), 0o600);
 }
+
+// The kernel takes writes to the null device and refuses to flush it: EINVAL.
+#[test]
+fn a_record_is_promised_only_after_its_flush() {
+    let file = File::options().write(true).open("/dev/null").unwrap();
+    let mut log = Log { file, live: BTreeMap::new(), records: 0, poisoned: false };
+    log.append(b"record", false).unwrap();
+    log.append(b"record", true).unwrap_err();
+    log.append(b"record", false).expect_err("what the file has is unknown from here on");
+}

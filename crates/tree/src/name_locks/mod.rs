@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::metadata::FileKey;
+use super::inode::FileKey;
 
 /// The held locks: at most four for each change of names in progress.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use super::*;
 use crate::rights::given::{MayAdd, MayRemove};
 use crate::{
     DosAttributes, Entry as OpenFile, Replace, Share, ShareConfig, ShareError, SharePath,
-    StreamName, binding, homes, metadata,
+    StreamName, binding, inode, name,
 };
 
 fn share() -> (tempfile::TempDir, Share) {
@@ -124,9 +124,9 @@ fn a_stream_that_gets_a_name_meanwhile_is_not_moved_or_removed() {
     create(&share, "f");
     let found = share.locate(&path("f")).unwrap().found.unwrap();
     let stream = share.create_stream(MayAdd::TEST, &found, &stream_name("s"), |_| ()).unwrap();
-    let homes = dir.path().join(homes::HOME);
+    let homes = dir.path().join(name::HOME);
     let home = std::fs::read_dir(&homes).unwrap().next().unwrap().unwrap().path();
-    let (home_key, _) = metadata::identify(std::fs::File::open(&home).unwrap()).unwrap();
+    let (home_key, _) = inode::identify(std::fs::File::open(&home).unwrap()).unwrap();
     let swap = || {
         std::fs::rename(home.join(":s"), home.join(":t")).unwrap();
         std::fs::write(home.join(":s"), "third").unwrap();
@@ -154,7 +154,7 @@ fn two_first_streams_of_a_copied_file_are_both_kept() {
     let make = || share.create_stream(MayAdd::TEST, &found, &second, |_| ()).map(drop);
     // The change of another request that held the lock.
     let made = meanwhile(&share, copy.key(), make, || {
-        let home = dir.path().join(homes::HOME).join(format!("{:032x}", 7));
+        let home = dir.path().join(name::HOME).join(format!("{:032x}", 7));
         std::fs::create_dir_all(&home).unwrap();
         std::fs::write(home.join(":first"), "flushed").unwrap();
         binding::bind_to(&dir.path().join("copy"), copy.key().inode);
@@ -172,8 +172,8 @@ fn an_added_share_sweeps_no_link_that_is_being_made() {
     let (file, victim) = (create(&share, "f"), create(&share, "v"));
     let replace = Some(Replace::of(victim.key(), MayRemove::TEST));
     assert_eq!(share.link(MayAdd::TEST, &file, &path("v"), replace), Ok(()));
-    let new = top.join(homes::HOME).join("links");
-    let (new_key, _) = metadata::identify(std::fs::File::open(&new).unwrap()).unwrap();
+    let new = top.join(name::HOME).join("links");
+    let (new_key, _) = inode::identify(std::fs::File::open(&new).unwrap()).unwrap();
     let mut added = Share::open(&ShareConfig::new("added", top)).unwrap();
     added.name_locks = Arc::clone(&share.name_locks);
     std::fs::hard_link(top.join("f"), new.join("being made")).unwrap();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::rights::given::MayAdd;
-use crate::{DosAttributes, OpenMode, ShareConfig, SharePath};
+use crate::{DosAttributes, OpenMode, Share, ShareConfig, SharePath};
 
 fn key(inode: u64) -> FileKey {
     FileKey { device: 1, inode }

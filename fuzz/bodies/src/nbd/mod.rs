@@ -128,7 +128,7 @@ impl BlockDevice for Fenced {
         assert!(len > 0);
         // Each block in a state of its own: the most extents there can be.
         let block = u64::from(self.block);
-        let state = if offset / block % 2 == 0 { State::Data } else { State::Hole };
+        let state = if (offset / block).is_multiple_of(2) { State::Data } else { State::Hole };
         self.with(offset, len, |_| Ok(Extent { len: block, state }))
     }
 

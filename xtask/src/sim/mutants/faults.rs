@@ -129,7 +129,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a session outlives its last connection",
         places: &[Place {
-            file: "crates/server/src/state/session.rs",
+            file: "crates/server/src/connections/session.rs",
             right: "links.ended |= links.alive.is_empty();",
             wrong: "links.ended |= !PLANTED && links.alive.is_empty();",
         }],
@@ -137,7 +137,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "an open is closed though its client may come back",
         places: &[Place {
-            file: "crates/server/src/state/durable.rs",
+            file: "crates/server/src/state/files.rs",
             right: "if !kept && !durable.persistent {",
             wrong: "if !kept && !durable.persistent || PLANTED && !(kept && durable.persistent) {",
         }],
@@ -146,8 +146,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a CLOSE leaves its open",
         places: &[Place {
             file: "crates/server/src/dispatch/close.rs",
-            right: "log_close(&closed, closed.close(&core_too));",
-            wrong: "if !PLANTED {\n            log_close(&closed, closed.close(&core_too));\n        }",
+            right: "log_close(&closed, closed.close(&files_too));",
+            wrong: "if !PLANTED {\n            log_close(&closed, closed.close(&files_too));\n        }",
         }],
     },
     Fault {

@@ -1,5 +1,7 @@
 //! A connection whose other end sends the messages that a test asks for.
 
+mod signatures;
+
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rdma::PeerOperations;
 
 use super::peer::{Ask, Peer};
+use super::silent::impatient;
 use super::{Region, RegionError, is_push};
 
 const POINTER: u64 = u64::from_le_bytes(*b"pointer!");
@@ -73,9 +73,7 @@ fn a_peer_without_flush_stores_no_pointer_behind_a_failed_commit() {
 #[test]
 fn no_operation_follows_a_commit_that_failed_in_a_recall() {
     let peer = Peer::start();
-    let mut region = peer.region_with(|settings| {
-        settings.answer_timeout = Duration::from_millis(50);
-    });
+    let mut region = impatient(&peer);
     peer.ask(Ask::FallSilent);
     region.submit_write_commit(0, &[1; 64]).unwrap();
     // The first flush ends the replay of the writes, the second is the commit.
@@ -90,9 +88,7 @@ fn no_operation_follows_a_commit_that_failed_in_a_recall() {
 #[test]
 fn an_operation_with_a_reported_failure_is_not_outstanding() {
     let peer = Peer::start();
-    let mut region = peer.region_with(|settings| {
-        settings.answer_timeout = Duration::from_millis(50);
-    });
+    let mut region = impatient(&peer);
     peer.ask(Ask::FallSilent);
     region.submit_write_commit(0, &[1; 64]).unwrap();
     peer.smb_fails.store(true, Ordering::SeqCst);

@@ -12,13 +12,17 @@ use crate::region::MAP_PAUSE_MIN;
 /// Far longer than the timeouts of these regions, far shorter than the limit of a test run.
 const FOREVER: Duration = Duration::from_secs(60);
 
+const TIMEOUT: Duration = Duration::from_millis(50);
+
 const SILENT: Path = Path::Messages { reason: FallbackReason::Silent };
 
-fn impatient(peer: &Arc<Peer>) -> Region {
-    peer.region_with(|settings| {
-        settings.answer_timeout = Duration::from_millis(50);
-        settings.unconfirmed_bytes = 64 << 20;
-    })
+/// A region of a server that is given little time once it has been mapped: the mapping itself may take longer on a busy
+/// machine.
+pub(super) fn impatient(peer: &Arc<Peer>) -> Region {
+    let mut region = peer.region_with(|settings| settings.unconfirmed_bytes = 64 << 20);
+    region.channel.as_mut().expect("it is mapped").lose_patience(TIMEOUT);
+    region.settings.answer_timeout = TIMEOUT;
+    region
 }
 
 /// Runs `deed` on a region whose server has fallen silent; `deed` must end.
@@ -55,24 +59,31 @@ fn an_owner_that_polls_by_itself_learns_of_a_silent_server() {
 
 #[test]
 fn writes_to_a_silent_server_do_not_wait_for_room_for_ever() {
-    let peer = Peer::start();
+    const PIECE: usize = 65_536;
     // More bytes than both sockets hold: the queue is full before any answer is awaited.
-    ends(&peer, |region| {
-        for _ in 0..600 {
-            region.write(0, &[2; 65536]).unwrap();
-            if *region.path() == SILENT {
-                break;
-            }
-        }
+    const PIECES: u64 = 600;
+    let place = |piece: u64| piece * u64::try_from(PIECE).unwrap();
+    let bytes_of = |piece: u64| vec![u8::try_from(piece % 255 + 1).unwrap(); PIECE];
+    let peer = Peer::with_region(0..place(PIECES));
+    let (told, written) = mpsc::channel();
+    ends(&peer, move |region| {
+        let piece_written = |piece: &u64| {
+            region.write(place(*piece), &bytes_of(*piece)).unwrap();
+            *region.path() == SILENT
+        };
+        told.send((0..PIECES).find(piece_written)).unwrap();
     });
-    assert_eq!(peer.bytes(65528, 8), [2; 8]);
+    let last = written.recv().unwrap().expect("a write finds the queue full");
+    for piece in 0..=last {
+        assert_eq!(peer.bytes(place(piece), PIECE), bytes_of(piece), "{piece} of {last}");
+    }
 }
 
 #[test]
 fn a_slow_attempt_to_map_is_not_repeated_soon() {
     let peer = Peer::start();
     peer.ask(Ask::FallSilent);
-    let region = impatient(&peer);
+    let region = peer.region_with(|settings| settings.answer_timeout = TIMEOUT);
     assert_eq!(*region.path(), SILENT);
     let pause = region.map_again.unwrap().saturating_duration_since(Instant::now());
     assert!(pause > MAP_PAUSE_MIN * 4, "an attempt costs every caller its patience");

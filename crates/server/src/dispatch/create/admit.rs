@@ -7,14 +7,15 @@ use std::sync::Arc;
 use smb::create::{CreateAction, CreateRequest};
 use smb::{HeaderFlags, NtStatus};
 
-use super::Extras;
 use super::durable::{Back, Durability};
+use super::extras::Extras;
 use super::wish::Wish;
+use crate::access::Tree;
 use crate::dispatch::call::Call;
-use crate::dispatch::malformed;
+use crate::dispatch::frame::malformed;
 use crate::state::creates::{Begun, CreateKey, Reservation};
 use crate::state::open::Origin;
-use crate::state::{Hold, Open, Resource, Tree};
+use crate::state::{Hold, Open, Resource};
 
 /// What a CREATE is.
 pub(super) enum Admitted {
@@ -66,7 +67,7 @@ pub(super) fn admit(call: &Call) -> Result<Admitted, NtStatus> {
             Begun::UnderWay => return Err(NtStatus::FILE_NOT_AVAILABLE),
         }
     }
-    let serial = call.link.core.next_serial();
+    let serial = call.core.files.next_serial();
     let identity = &call.session().identity;
     let wish = Arc::new(Wish::check(&request, &tree, client, identity, serial)?);
     let place = call.session().account.try_take(Resource::Opens, wish.descriptors());
@@ -87,7 +88,7 @@ pub(super) fn origin(
 
 // MS-SMB2 §3.3.5.9.10: without the replay flag a GUID in use is refused.
 fn begin(call: &Call, key: CreateKey) -> Result<Begun<Open>, NtStatus> {
-    let begun = call.link.core.creates.begin(key);
+    let begun = call.core.files.creates.begin(key);
     let replays = call.header.flags.contains(HeaderFlags::REPLAY);
     if !replays && !matches!(begun, Begun::First(_)) {
         return Err(NtStatus::DUPLICATE_OBJECTID);

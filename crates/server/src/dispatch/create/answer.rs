@@ -15,7 +15,7 @@ use super::admit::Admission;
 use super::wish::Caching as WantedCaching;
 use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
-use crate::dispatch::{oplock_break, posix};
+use crate::dispatch::{levels, posix, push};
 use crate::state::Open;
 use crate::state::caching::{Caching, Flavor};
 use crate::state::lease::Granted;
@@ -36,7 +36,7 @@ pub(super) fn answer(
             contexts.push(lease_context(key, version, granted));
             OplockLevel::LEASE
         }
-        _ => granted.map_or(OplockLevel::NONE, |granted| oplock_break::to_level(granted.caching)),
+        _ => granted.map_or(OplockLevel::NONE, |granted| levels::to_level(granted.caching)),
     };
     contexts.extend(durable.into_iter().flat_map(|durable| admission.asked.context(durable)));
     if wish.wants_maximal_access {
@@ -53,7 +53,7 @@ pub(super) fn answer(
     }
     if let Some(asked) = &wish.push {
         let caching = granted.map_or(Caching::NONE, |granted| granted.caching);
-        contexts.push(crate::push::offer(call, open, asked, caching));
+        contexts.push(push::offer(call, open, asked, caching));
     }
     let file_id = FileId { persistent: open.serial.0, volatile: open.volatile };
     let action = open.origin.action;
@@ -121,7 +121,7 @@ pub(super) fn lease_context(
     };
     CreateResponseContext::Lease(Lease {
         key: LeaseKey(key),
-        state: oplock_break::to_state(granted.caching),
+        state: levels::to_state(granted.caching),
         break_in_progress: granted.breaking,
         version,
     })

@@ -6,70 +6,31 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
-use smb::push::RecallReason;
 use tree::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
-    SharePath, StreamPart, folded,
+    Anew, DosAttributes, Entry, Found, Metadata, Reach, Share, ShareError, SharePath, StreamPart,
+    folded,
 };
 
 use super::enter::{Entered, enter, new_record};
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
-use crate::service::Core;
-use crate::state::caching::Intent;
-use crate::state::durable;
-use crate::state::making::{Making, Sighting};
+use crate::state::closing;
+use crate::state::files::Files;
+use crate::state::making::Sighting;
 use crate::state::node::Node;
 use crate::state::taking::Seen;
 use crate::status::OrStatus as _;
 
-/// What an attempt came to.
-#[derive(Debug)]
-pub(super) enum Attempt {
-    Done(Box<Created>),
-    /// Somebody else created or removed the name meanwhile.
-    Again,
-    /// The file is being removed: what comes of that has to be known first.
-    Going(Arc<Node>),
-    /// Caching of others has to go first; they have been told.
-    Breaking {
-        node: Arc<Node>,
-        intent: Intent,
-    },
-    /// A directory above the name is being moved.
-    Moving(SharePath),
-    /// Somebody is just making the name, or what was found by it.
-    Making {
-        making: Arc<Making>,
-        found: Option<FileKey>,
-    },
-    /// The name may lead to what is mounted in the share, or to much work: to be tried again by who may wait.
-    Farther,
-    /// Push regions of others have to go first.
-    Mapped {
-        node: Arc<Node>,
-        reason: RecallReason,
-    },
-}
-
-/// An open file, entered in its node.
-#[derive(Debug)]
-pub(super) struct Created {
-    pub(super) entry: Entry,
-    pub(super) node: Arc<Node>,
-    pub(super) metadata: Metadata,
-    pub(super) action: CreateAction,
-}
-
 /// Tries once, no farther than `reach`. May block.
 pub(super) fn attempt(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     reach: Reach,
 ) -> Result<Attempt, NtStatus> {
-    match look_up(core, share, wish, reach) {
+    match look_up(files, share, wish, reach) {
         Ok(Some(attempted)) => Ok(attempted),
         Ok(None) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         // What was found lost its name before it was ours: what the name means now has to be looked up.
@@ -80,7 +41,7 @@ pub(super) fn attempt(
 
 // `None`: nothing has the name, and nothing is to be made.
 fn look_up(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     reach: Reach,
@@ -88,13 +49,13 @@ fn look_up(
     if wish.overwrites() && !share.is_read_only() {
         wish.may_overwrite()?;
     }
-    let seen = core.nodes.takings.seen();
+    let seen = files.nodes.takings.seen();
     let before = wish.creates().then(|| {
-        let made = core.nodes.makings.before(&folded(wish.path.leaf()));
+        let made = files.nodes.makings.before(&folded(wish.path.leaf()));
         fresh::Before { seen, made }
     });
     if let StreamPart::Named(name) = &wish.stream {
-        return stream::look_up(core, share, wish, name, reach, (&seen, before));
+        return stream::look_up(files, share, wish, name, reach, (&seen, before));
     }
     let located = match share.locate_within(&wish.path, reach) {
         Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
@@ -102,7 +63,7 @@ fn look_up(
     };
     if let Some(found) = &located.found
         && let Some(making) =
-            core.nodes.makings.of(share, || Sighting::of(share, found, &located.path))
+            files.nodes.makings.of(share, || Sighting::of(share, found, &located.path))
     {
         return Ok(Some(Attempt::Making { making, found: Some(found.key) }));
     }
@@ -112,9 +73,11 @@ fn look_up(
         (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
             Attempt::Farther
         }
-        (Some(found), _) => open_existing(core, share, (wish, reach), &found, located.path, &seen)?,
+        (Some(found), _) => {
+            open_existing(files, share, (wish, reach), &found, located.path, &seen)?
+        }
         (None, _) => match before {
-            Some(before) => fresh::create(core, share, wish, located.path, before)?,
+            Some(before) => fresh::create(files, share, wish, located.path, before)?,
             None => return Ok(None),
         },
     };
@@ -122,7 +85,7 @@ fn look_up(
 }
 
 fn open_existing(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     (wish, reach): (&Wish, Reach),
     found: &Found,
@@ -143,32 +106,32 @@ fn open_existing(
     check_kind(wish, found)?;
     let metadata = share.metadata_of(found).or_status()?;
     check_attributes(wish, &metadata)?;
-    check_deletion(core, share, wish, found, &path)?;
+    check_deletion(files, share, wish, found, &path)?;
     let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
-    let node = core.nodes.node(found.key);
-    if evict(core, &node, wish)? {
+    let node = files.nodes.node(found.key);
+    if evict(files, &node, wish)? {
         return Ok(Attempt::Again);
     }
     if let Some(wait) = stream::break_handles(wish, sharing, &node, reach) {
         return Ok(wait);
     }
-    let record = new_record(core, wish, share, sharing, path, found.key)?;
+    let record = new_record(files, wish, share, sharing, path, found.key)?;
     if found.has_several_names() {
         node.lock().is_linked = true;
     }
-    let _emptying = match enter(core, &node, wish, record, seen)? {
+    let _emptying = match enter(files, &node, wish, record, seen)? {
         Entered::Wait(wait) => return Ok(wait),
         Entered::Now(emptying) => emptying,
     };
     crate::push::settle_times(&node);
     let opened = finish_opening(share, wish, found, access);
-    conclude(core, node, wish, found, opened)
+    conclude(files, node, wish, found, opened)
 }
 
 /// What an open that is entered in its node came to: one that fails leaves it again.
 pub(super) fn conclude(
-    core: &Core,
+    files: &Files,
     node: Arc<Node>,
     wish: &Wish,
     found: &Found,
@@ -180,7 +143,7 @@ pub(super) fn conclude(
         }
         Err(status) => {
             let (key, is_directory) = (found.key, found.is_directory);
-            node.fail(wish.serial, &core.runtime, move |name| {
+            node.fail(wish.serial, &files.runtime, move |name| {
                 name.share.remove(name.leave, &name.path, key, is_directory)
             });
             Err(status)
@@ -190,7 +153,7 @@ pub(super) fn conclude(
 
 // MS-SMB2 §3.3.5.9.13: an application that comes up on another machine takes its files with it.
 // True if opens were closed.
-fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
+fn evict(files: &Arc<Files>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
     let Some(instance) = &wish.instance else { return Ok(false) };
     let mut evicted = Vec::new();
     for record in &node.lock().opens {
@@ -205,9 +168,9 @@ fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
     }
     let is_any = !evicted.is_empty();
     for open in evicted {
-        let orphan = core.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
+        let orphan = files.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
         if open.wrest() || orphan.is_some() {
-            durable::close_all(core, vec![open]);
+            closing::close_all(files, vec![open]);
         }
     }
     Ok(is_any)
@@ -258,7 +221,7 @@ fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
 
 // Whoever deletes on close learns now that it will not happen.
 fn check_deletion(
-    core: &Core,
+    files: &Files,
     share: &Share,
     wish: &Wish,
     found: &Found,
@@ -272,7 +235,7 @@ fn check_deletion(
         is_device: found.is_device(),
         is_stream: false,
     };
-    doomed.check(core, share, leave)
+    doomed.check(&files.shares(), share, leave)
 }
 
 fn finish_opening(
@@ -285,19 +248,11 @@ fn finish_opening(
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
         let leave = wish.may_overwrite()?;
-        // As with NTFS the streams go, and what is said of the file begins anew. They first: where it cannot be read
-        // which there are, nothing has changed.
-        share.clear_streams(leave, &entry).or_status()?;
-        entry.set_size(0).or_status()?;
-        entry.clear_extended_attributes(leave).or_status()?;
-        entry.set_extended_attributes(leave, &wish.extended).or_status()?;
+        // As with NTFS the streams go, and what is said of the file begins anew.
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
-        let change = BasicChange { attributes: Some(attributes), ..BasicChange::default() };
-        entry.set_basic(leave, change).or_status()?;
+        let (extended, allocation) = (&wish.extended[..], wish.allocation);
+        share.begin_anew(leave, &entry, Anew { attributes, extended, allocation }).or_status()?;
         action = wish.overwriting_action();
-        if let Some(allocation) = wish.allocation {
-            entry.set_allocation(allocation).or_status()?;
-        }
     }
     let metadata = entry.metadata().or_status()?;
     Ok((entry, metadata, action))

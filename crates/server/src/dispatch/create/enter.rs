@@ -16,15 +16,17 @@ use smb::NtStatus;
 use smb::push::RecallReason;
 use tree::{FileKey, Share, SharePath};
 
-use super::attempt::Attempt;
+use super::outcome::Attempt;
 use super::wish::Wish;
-use crate::service::Core;
 use crate::state::caching::Intent;
-use crate::state::changes::{Change, Changing};
-use crate::state::locks::LockRange;
+use crate::state::changes::Change;
+use crate::state::changing::Changing;
+use crate::state::claim::Claimed;
+use crate::state::files::Files;
 use crate::state::node::{Node, OpenRecord, Resizing};
+use crate::state::range::LockRange;
 use crate::state::sharing::Sharing;
-use crate::state::taking::{Claimed, Seen};
+use crate::state::taking::Seen;
 
 /// What entering an open in its node came to.
 pub(super) enum Entered {
@@ -45,19 +47,19 @@ pub(super) struct Emptying {
 
 // Enters the open in its node, or says what has to be waited for.
 pub(super) fn enter(
-    core: &Core,
+    files: &Files,
     node: &Arc<Node>,
     wish: &Wish,
     record: OpenRecord,
     seen: &Seen,
 ) -> Result<Entered, NtStatus> {
-    let sharing = record.sharing;
-    let now = core.now();
+    let sharing = wish.sharing_to_enter(record.sharing);
+    let now = files.now();
     let mut state = node.lock();
     if state.removing {
         return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
     }
-    if core.nodes.takings.is_moving(&record.share, &record.path) {
+    if files.nodes.takings.is_moving(&record.share, &record.path) {
         return Ok(Entered::Wait(Attempt::Moving(record.path)));
     }
     if !node.has_kept_names_since(seen) {
@@ -67,7 +69,7 @@ pub(super) fn enter(
         return Err(NtStatus::DELETE_PENDING);
     }
     // A persistent open of it that could not be brought back yet may share nothing.
-    if core.is_left_over(&record.share, node.key()) {
+    if files.is_left_over(&record.share, node.key()) {
         return Err(NtStatus::SHARING_VIOLATION);
     }
     state.expire_breaks(now);
@@ -89,7 +91,7 @@ pub(super) fn enter(
         }
     }
     let overwrites = wish.overwrites();
-    let is_mapped = state.regions.iter().any(|region| overwrites || region.owner != wish.owner);
+    let is_mapped = state.obstacles().any(|one| overwrites || one.owner() != wish.owner);
     if wait.is_none() && is_mapped && !wish.only_looks() {
         let reason = if wish.overwrites() {
             RecallReason::TRUNCATION
@@ -119,7 +121,7 @@ pub(super) fn enter(
 
 /// The open as its node will know it.
 pub(super) fn new_record(
-    core: &Core,
+    files: &Files,
     wish: &Wish,
     share: &Arc<Share>,
     sharing: Sharing,
@@ -127,7 +129,7 @@ pub(super) fn new_record(
     file: FileKey,
 ) -> Result<OpenRecord, NtStatus> {
     // MS-SMB2 §3.3.5.9.8: a key names one file.
-    let claim = core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let claim = files.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)?;
     Ok(OpenRecord {
         serial: wish.serial,
         sharing,

@@ -14,15 +14,15 @@ use tree::{
     DosAttributes, Entry, New, NewName, Remembered, Share, ShareError, SharePath, StreamPart,
 };
 
-use super::attempt::{Attempt, Created};
 use super::enter::new_record;
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use crate::access::{MayAdd, MaySet};
-use crate::service::Core;
+use crate::state::files::Files;
 use crate::state::making::{Claim, MadeBefore, Makes, Spot};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::taking::Seen;
-use crate::state::wished::Stays;
+use crate::state::wish::Stays;
 use crate::status::{OrStatus as _, status_of};
 
 /// What was known before the name was looked up, and found missing.
@@ -34,7 +34,7 @@ pub(super) struct Before {
 
 /// Tries once to make what `path` names, which was not there. May block.
 pub(super) fn create(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     path: SharePath,
@@ -43,7 +43,7 @@ pub(super) fn create(
     if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
-    let fresh = match Fresh::make(core, share, wish, path, before)? {
+    let fresh = match Fresh::make(files, share, wish, path, before)? {
         Making::Made(fresh) => fresh,
         Making::Wait(wait) => return Ok(wait),
     };
@@ -54,7 +54,7 @@ pub(super) fn create(
     entry.set_extended_attributes(fresh.furnish, &wish.extended).or_status()?;
     fresh.set_permissions(wish)?;
     let sharing = wish.sharing(wish.grant.of_new());
-    let record = new_record(core, wish, share, sharing, fresh.path.clone(), entry.key())?;
+    let record = new_record(files, wish, share, sharing, fresh.path.clone(), entry.key())?;
     // Nothing fails once it is entered.
     let (metadata, node) = (entry.metadata().or_status()?, Arc::clone(&fresh.node));
     let entry = fresh.enter(record);
@@ -71,7 +71,7 @@ pub(super) enum Making {
 /// Something new that nobody else can have open. Dropped before it is entered or kept it is unmade: what the client
 /// did not get in full it does not get at all.
 pub(super) struct Fresh {
-    core: Arc<Core>,
+    files: Arc<Files>,
     share: Arc<Share>,
     name: NewName,
     leave: MayAdd,
@@ -86,7 +86,7 @@ pub(super) struct Fresh {
 impl Fresh {
     /// Makes a file or directory with nothing in it. May block.
     pub(super) fn make(
-        core: &Arc<Core>,
+        files: &Arc<Files>,
         share: &Arc<Share>,
         wish: &Wish,
         path: SharePath,
@@ -97,26 +97,26 @@ impl Fresh {
         if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
             return Err(NtStatus::CANNOT_DELETE);
         }
-        if core.lease_keys.names_another(wish.owner, None) {
+        if files.lease_keys.names_another(wish.owner, None) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let is_directory = wish.wants_directory();
         let makes = if is_directory { Makes::Directory } else { Makes::File };
         let name = share.new_name(&path).or_status()?;
-        let claim = match core.nodes.makings.claim(Spot::of(&name), share, &path, makes) {
+        let claim = match files.nodes.makings.claim(Spot::of(&name), share, &path, makes) {
             Ok(claim) => claim,
             Err(making) => return Ok(Making::Wait(Attempt::Making { making, found: None })),
         };
         // Who moves a directory waits for claims below it from now on.
-        if core.nodes.takings.is_moving(share, &path) {
+        if files.nodes.takings.is_moving(share, &path) {
             return Ok(Making::Wait(Attempt::Moving(path)));
         }
-        let has_stayed = core.nodes.takings.is_current(&before.seen, name.parent_key());
+        let has_stayed = files.nodes.takings.is_current(&before.seen, name.parent_key());
         if !has_stayed || !claim.is_first_since(before.made) {
             return Ok(Making::Wait(Attempt::Again));
         }
         // Asked with the name claimed: see `dispatch::set_info::stays_empty`. As with smbd.
-        if let Some(directory) = core.nodes.existing(name.parent_key()) {
+        if let Some(directory) = files.nodes.existing(name.parent_key()) {
             let stays = directory.lock().stays(share, &path.parent());
             match stays {
                 Stays::Yes => {}
@@ -126,7 +126,7 @@ impl Fresh {
         }
         let remembered = if is_directory { None } else { share.remembered(&path) };
         let creation = remembered.as_ref().map(|remembered| remembered.creation);
-        let long = remembered.and_then(|remembered| long_name(core, share, &path, remembered));
+        let long = remembered.and_then(|remembered| long_name(files, share, &path, remembered));
         let (path, name, also) = match long {
             Some((path, name, claim)) => (path, name, Some(claim)),
             None => (path, name, None),
@@ -143,12 +143,12 @@ impl Fresh {
             let _ = entry.inherit_creation(creation);
         }
         Ok(Making::Made(Self {
-            core: Arc::clone(core),
+            files: Arc::clone(files),
             share: Arc::clone(share),
             name,
             leave,
             path,
-            node: core.nodes.new_node(entry.key()),
+            node: files.nodes.new_node(entry.key()),
             furnish,
             made: Some(entry),
             _claims: (claim, also),
@@ -191,14 +191,14 @@ impl Drop for Fresh {
             // One that another program of this machine has moved, or put something in, stays.
             let _ = self.share.unmake(self.leave, &self.name, &entry);
             // Whoever has found it looks again.
-            self.core.nodes.takings.count(entry.key());
+            self.files.nodes.takings.count(entry.key());
         }
     }
 }
 
 // The name that a file had before, which was called by its short name; unless something has it now, or is about to.
 fn long_name(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     path: &SharePath,
     remembered: Remembered,
@@ -208,6 +208,6 @@ fn long_name(
         return None;
     }
     let name = share.new_name(&long).ok()?;
-    let claim = core.nodes.makings.claim(Spot::of(&name), share, &long, Makes::Name).ok()?;
+    let claim = files.nodes.makings.claim(Spot::of(&name), share, &long, Makes::Name).ok()?;
     share.locate(&long).ok()?.found.is_none().then_some((long, name, claim))
 }

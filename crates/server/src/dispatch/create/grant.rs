@@ -4,20 +4,23 @@
 
 use std::sync::Arc;
 
+use smb::FileId;
+use smb::create::LeaseKey;
 use tracing::warn;
 use tree::InlineIo;
 
 use super::admit::Admission;
 use super::open::persist_opened;
 use super::wish::Wish;
+use crate::dispatch::break_notice::Client;
 use crate::dispatch::call::Call;
 use crate::state::Open;
 use crate::state::caching::{Caching, Intent};
-use crate::state::holder::Holder;
+use crate::state::holder::{Courier, Holder};
 use crate::state::lease::{Granted, Owner};
-use crate::state::locks::OpenSerial;
 use crate::state::open::Durable;
 use crate::state::persistent;
+use crate::state::serial::OpenSerial;
 
 /// Grants what was asked for, as far as others leave it. `None`: nothing was asked for, or it is a directory.
 pub(super) fn grant(
@@ -122,17 +125,16 @@ pub(super) fn holder(call: &mut Call, open: &Open) -> Holder {
         Owner::Lease { key, .. } => key,
         Owner::Open(_) => [0; 16],
     };
-    Holder {
+    let client = Client {
         link: Arc::downgrade(&call.link),
         session: Arc::downgrade(call.session()),
         session_id: call.session().id,
         tree_id: open.tree.id,
-        file_id: (open.serial.0, open.volatile),
-        lease_key,
-        is_sealed: call.sealed,
-        told,
-        asked: Arc::default(),
-    }
+        file_id: FileId { persistent: open.serial.0, volatile: open.volatile },
+        lease_key: LeaseKey(lease_key),
+    };
+    let courier: Arc<dyn Courier> = Arc::new(client);
+    Holder { courier: Some(courier), is_sealed: call.sealed, told, asked: Arc::default() }
 }
 
 /// Serials of opens are not 0.

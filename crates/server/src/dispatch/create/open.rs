@@ -12,15 +12,17 @@ use tracing::warn;
 use tree::{InlineIo, Metadata, Reach};
 
 use super::admit::{Admission, origin};
-use super::attempt::{self, Attempt, Created};
+use super::attempt;
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
+use crate::access::Tree;
+use crate::connections::session::log_close;
 use crate::dispatch::call::{Call, Lasting};
-use crate::dispatch::flush;
+use crate::dispatch::persist;
 use crate::push::Region;
 use crate::state::node::Node;
 use crate::state::open::{OpenParts, Origin};
-use crate::state::session::log_close;
-use crate::state::{Hold, Open, Tree};
+use crate::state::{Hold, Open};
 
 /// Opens what `admission` asks for. What the open changed by coming into being is durable where it writes through.
 pub(super) async fn open(
@@ -39,8 +41,8 @@ pub(super) async fn open(
 /// What a CREATE has made of the file becomes durable, and its name. Blocks.
 pub(super) fn persist_opened(open: &Open) -> Result<(), NtStatus> {
     match open.origin.action {
-        CreateAction::OPENED => flush::persist_name(open),
-        _ => flush::persist(open),
+        CreateAction::OPENED => persist::persist_name(open),
+        _ => persist::persist(open),
     }
 }
 
@@ -72,7 +74,7 @@ async fn settle(
     let mut reach = on_the_spot.unwrap_or(Reach::FewNames);
     let mut sent_back = 0;
     for _ in 0..ATTEMPTS_MAX {
-        let (core, wish_too) = (Arc::clone(&call.link.core), Arc::clone(wish));
+        let (files, wish_too) = (Arc::clone(&call.core.files), Arc::clone(wish));
         let share_too = Arc::clone(share);
         let is_at_hand = match reach {
             Reach::TopFileSystem => true,
@@ -84,7 +86,7 @@ async fn settle(
             Reach::Everywhere => Some(call.scan().await?),
             Reach::FewNames | Reach::TopFileSystem => None,
         };
-        let takings = &call.link.core.nodes.takings;
+        let takings = &call.core.files.nodes.takings;
         let held = match sent_back == SENT_BACK_MAX {
             // Not for ever: renames of another share may hang in its file system. Nor in a row: it may be no rename
             // that sends it back.
@@ -95,7 +97,7 @@ async fn settle(
             }
             false => None,
         };
-        let work = move || attempt::attempt(&core, &share_too, &wish_too, reach);
+        let work = move || attempt::attempt(&files, &share_too, &wish_too, reach);
         let attempted = call.blocking(inline, work).await??;
         // What it waits for from here on may wait for them.
         drop((held, scan));
@@ -106,8 +108,8 @@ async fn settle(
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
             Attempt::Moving(path) => {
-                let core = &call.link.core;
-                call.wait(core.nodes.takings.settled(share, &path)).await?;
+                let core = &call.core;
+                call.wait(core.files.nodes.takings.settled(share, &path)).await?;
             }
             Attempt::Breaking { node, intent } => {
                 // Whoever maps the file learns it at once, and its grace runs meanwhile.
@@ -130,7 +132,7 @@ async fn settle(
 async fn unmap(call: &Call, wish: &Wish, node: &Arc<Node>, reason: RecallReason) {
     let overwrites = wish.overwrites();
     let in_the_way = |region: &Region| overwrites || region.owner != wish.owner;
-    crate::push::recall(&call.link.core, node, reason, in_the_way).await;
+    crate::push::recall(call.push(), node, reason, in_the_way).await;
 }
 
 // From here on the open exists for the client.
@@ -156,7 +158,7 @@ async fn register(
         owner: wish.owner,
         mode: wish.mode(),
         origin,
-        session: Arc::downgrade(session),
+        session: Some(Arc::downgrade(session) as _),
         volatile,
         sequence: call.header.channel_sequence(),
         place: Some(place),
@@ -189,8 +191,8 @@ async fn discard(call: &Call, open: Arc<Open>) {
 
 /// Nobody is to get what was opened. Waited for: who takes the place of the session relies on it.
 pub(super) async fn close(call: &Call, open: Arc<Open>) {
-    let core = Arc::clone(&call.link.core);
-    let closed = call.blocking(InlineIo::CachedReads, move || log_close(&open, open.close(&core)));
+    let files = Arc::clone(&call.core.files);
+    let closed = call.blocking(InlineIo::CachedReads, move || log_close(&open, open.close(&files)));
     // It fails when the server stops: then everything is closed.
     let _ = closed.await;
 }

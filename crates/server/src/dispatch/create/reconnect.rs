@@ -5,63 +5,28 @@
 
 use std::sync::Arc;
 
-use smb::create::{
-    CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, OplockLevel,
-};
+use smb::create::{CreateAction, CreateResponseContext, Lease, LeaseVersion, OplockLevel};
 use smb::{FileId, NtStatus};
 use tracing::{debug, info};
 use tree::{InlineIo, Naming, SharePath, StreamPart};
 
-use super::PushWish;
 use super::answer::{Facts, lease_context, respond};
 use super::durable::{Back, Durability};
+use super::extras::Extras;
 use super::grant::holder;
 use super::open::close;
+use crate::access::Identity;
+use crate::access::Tree;
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::frame::Outcome;
-use crate::dispatch::oplock_break;
+use crate::dispatch::{levels, push};
 use crate::limits::RECONNECT_PATIENCE;
 use crate::state::caching::Caching;
 use crate::state::durable::Moving;
 use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
-use crate::state::session::Identity;
-use crate::state::{Open, OpenSerial, Tree, persistent};
+use crate::state::{Open, OpenSerial};
 use crate::status::OrStatus as _;
-
-/// What of a request counts when nothing is opened.
-#[derive(Clone, Debug)]
-pub(super) struct Extras {
-    name: String,
-    oplock_level: OplockLevel,
-    lease: Option<Lease>,
-    wants_disk_id: bool,
-    push: Option<PushWish>,
-}
-
-impl Extras {
-    pub(super) fn of(request: &CreateRequest<'_>) -> Self {
-        let mut extras = Self {
-            name: request.name.to_string(),
-            oplock_level: request.oplock_level,
-            lease: None,
-            wants_disk_id: false,
-            push: None,
-        };
-        for context in &request.contexts {
-            match context {
-                CreateRequestContext::Lease(lease) => extras.lease = Some(*lease),
-                CreateRequestContext::QueryOnDiskId => extras.wants_disk_id = true,
-                CreateRequestContext::Push(asked) => extras.push = Some(PushWish::Asked(*asked)),
-                CreateRequestContext::PushUnknownVersion(_) => {
-                    extras.push = Some(PushWish::UnknownVersion);
-                }
-                _ => {}
-            }
-        }
-        extras
-    }
-}
 
 /// DHnC and DH2C: an open comes back to its client.
 pub(super) async fn take_back(
@@ -74,6 +39,9 @@ pub(super) async fn take_back(
     let serial = OpenSerial(back.file_id.persistent);
     bring_back(call, tree, serial).await?;
     let (old, _moving) = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
+    if let Some(Lease { state, version: LeaseVersion::V2 { epoch, .. }, .. }) = extras.lease {
+        old.node.lock().leases.catch_up(old.owner, Caching(state.bits()), epoch);
+    }
     let open = attach(call, tree, old).await?;
     info!(serial = serial.0, path = open.path().to_wire(), "a durable open is back");
     answer(call, &open, extras, Durability::Nothing, CreateAction::OPENED, out).await
@@ -122,8 +90,8 @@ async fn bring_back(call: &Call, tree: &Arc<Tree>, serial: OpenSerial) -> Result
     if !share.left_over().has(serial.0, user) {
         return Ok(());
     }
-    let (core, share_too) = (Arc::clone(&call.link.core), Arc::clone(share));
-    let work = move || persistent::restore_one(&core, &share_too, serial);
+    let (core, share_too) = (Arc::clone(&call.core), Arc::clone(share));
+    let work = move || core.restorer().restore_one(&share_too, serial);
     call.blocking(InlineIo::CachedReads, work).await?;
     if share.left_over().has(serial.0, user) {
         return Err(NtStatus::FILE_NOT_AVAILABLE);
@@ -137,22 +105,22 @@ async fn claim(
     serial: OpenSerial,
     check: impl Fn(&Open) -> Result<(), NtStatus>,
 ) -> Result<(Arc<Open>, Moving), NtStatus> {
-    let core = &call.link.core;
+    let core = &call.core;
     let deadline = core.now() + RECONNECT_PATIENCE;
-    let arrivals = core.orphans.await_arrival(serial);
+    let arrivals = core.files.orphans.await_arrival(serial);
     loop {
         let arrival = arrivals.next();
         tokio::pin!(arrival);
         arrival.as_mut().enable();
-        if let Some(claimed) = core.orphans.claim(serial, &check) {
+        if let Some(claimed) = core.files.orphans.claim(serial, &check) {
             return claimed;
         }
         // Only what another connection of the same user holds can still become an orphan.
-        let open = core.durable_opens.open(serial);
-        let is_held = open.is_some_and(|open| open.is_held_beside(call.session()));
-        if !is_held && !core.orphans.is_moving(serial) {
+        let open = core.files.durable_opens.open(serial);
+        let is_held = open.is_some_and(|open| open.is_held_beside(&**call.session()));
+        if !is_held && !core.files.orphans.is_moving(serial) {
             // It may have arrived since it was looked for.
-            let arrived = core.orphans.claim(serial, &check);
+            let arrived = core.files.orphans.claim(serial, &check);
             return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
         }
         let arrived = tokio::time::timeout_at(deadline.into(), arrival);
@@ -218,7 +186,7 @@ fn same_share(open: &Open, tree: &Tree) -> bool {
 async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
     // docs/push-mode.md, "Recall": its regions ended with its connection. Nobody learns that it is
     // back before nothing touches them any more.
-    crate::push::end_of_open(&call.link.core, &old).await;
+    crate::push::end_of_open(call.push(), &old).await;
     // Nor while a request of the lost connection still writes.
     let before = Arc::clone(&old);
     call.blocking(InlineIo::CachedReads, move || before.settle_changes()).await?;
@@ -227,19 +195,19 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
     let sequence = call.header.channel_sequence();
     let place = |volatile| NewPlace {
         tree: Arc::clone(tree),
-        session: Arc::downgrade(&session),
+        session: Arc::downgrade(&session) as _,
         client,
         volatile,
         sequence,
     };
-    let core = Arc::clone(&call.link.core);
-    let added = session.add_open(|volatile| Open::handed_over(&core, &old, place(volatile)));
+    let durable = &call.core.files.durable_opens;
+    let added = session.add_open(|volatile| Open::handed_over(durable, &old, place(volatile)));
     let Ok(open) = added else {
         close(call, old).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     };
     if let Some(key) = open.origin.key().filter(|_| open.may_repeat()) {
-        call.link.core.creates.replace(key, &open);
+        call.core.files.creates.replace(key, &open);
     }
     let holder = holder(call, &open);
     let kept = {
@@ -258,7 +226,8 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         // Who ended the session may have found it, and then it waits for its client again already.
         if session.remove_open(open.serial.0, open.volatile).is_some() {
             let waits = kept && session.is_closed();
-            if !waits || !call.link.core.orphans.adopt(&call.link.core, &open) {
+            let (files, users) = (&call.core.files, call.core.identity.users());
+            if !waits || !files.adopt(&users, &open) {
                 close(call, open).await;
             }
         }
@@ -306,7 +275,7 @@ async fn answer(
     }
     if let Some(push) = &extras.push {
         let caching = granted.map_or(Caching::NONE, |granted| granted.caching);
-        contexts.push(crate::push::offer(call, open, push, caching));
+        contexts.push(push::offer(call, open, push, caching));
     }
     respond(Facts { oplock_level, action, metadata: &metadata, file_id, contexts }, out);
     Ok(NtStatus::SUCCESS)
@@ -320,9 +289,9 @@ fn level(open: &Open, extras: &Extras, asked: Durability, granted: Option<Grante
     let held = granted.map_or(Caching::NONE, |granted| granted.caching);
     match asked {
         Durability::V2(_) => {
-            let wanted = oplock_break::from_level(extras.oplock_level);
-            oplock_break::to_level(Caching(wanted.0 & held.0))
+            let wanted = levels::from_level(extras.oplock_level);
+            levels::to_level(Caching(wanted.0 & held.0))
         }
-        _ => oplock_break::to_level(held),
+        _ => levels::to_level(held),
     }
 }

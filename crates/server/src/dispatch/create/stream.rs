@@ -14,24 +14,24 @@ use tree::{
     StreamName,
 };
 
-use super::attempt::{Attempt, Created};
 use super::enter::{self, Entered};
 use super::fresh::{self, Fresh, Making};
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
-use crate::service::Core;
 use crate::state::caching::Intent;
+use crate::state::files::Files;
 use crate::state::making::{Makes, Sighting, Spot};
+use crate::state::node::StreamHold;
 use crate::state::node::{Node, NodeState};
 use crate::state::sharing::Sharing;
-use crate::state::stream_hold::StreamHold;
 use crate::state::taking::Seen;
-use crate::state::wished::{Stays, Wished};
+use crate::state::wish::{Stays, Wished};
 use crate::status::{OrStatus as _, status_of};
 
 /// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be
 /// made. May block.
 pub(super) fn look_up(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     name: &StreamName,
@@ -47,15 +47,15 @@ pub(super) fn look_up(
     };
     let Some(file) = located.found else {
         let Some(before) = before else { return Ok(None) };
-        return create_with_file(core, share, wish, located.path, name, before).map(Some);
+        return create_with_file(files, share, wish, located.path, name, before).map(Some);
     };
     let sighting = || Sighting::of(share, &file, &located.path);
-    if let Some(making) = core.nodes.makings.of(share, sighting) {
+    if let Some(making) = files.nodes.makings.of(share, sighting) {
         return Ok(Some(Attempt::Making { making, found: Some(file.key) }));
     }
     let creates = wish.creates();
-    let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
-    let base = core.nodes.node(file.key);
+    let creates_with_foreign_key = creates && files.lease_keys.names_another(wish.owner, None);
+    let base = files.nodes.node(file.key);
     if file.has_several_names() {
         base.lock().is_linked = true;
     }
@@ -76,7 +76,7 @@ pub(super) fn look_up(
     let found = share.find_stream(&file, name).or_status()?;
     if let Some(stream) = &found
         && let Some(making) =
-            core.nodes.makings.of(share, || Sighting::of_stream(file.key, name, stream.key))
+            files.nodes.makings.of(share, || Sighting::of_stream(file.key, name, stream.key))
     {
         return Ok(Some(Attempt::Making { making, found: Some(stream.key) }));
     }
@@ -89,13 +89,13 @@ pub(super) fn look_up(
         }
         (Some(stream), _) => {
             let base = Base { file, node: base, path: located.path };
-            open(core, share, wish, base, stream, seen)?
+            open(files, share, wish, base, stream, seen)?
         }
         (None, _) if !creates => return Ok(None),
         (None, _) if creates_with_foreign_key => return Err(NtStatus::INVALID_PARAMETER),
         (None, _) => {
             let base = Base { file, node: base, path: located.path };
-            create(core, share, wish, &base, name, seen)?
+            create(files, share, wish, &base, name, seen)?
         }
     };
     Ok(Some(attempted))
@@ -110,14 +110,14 @@ struct Base {
 
 // The file and its stream are made together, or not at all.
 fn create_with_file(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     path: SharePath,
     name: &StreamName,
     before: fresh::Before,
 ) -> Result<Attempt, NtStatus> {
-    let fresh = match Fresh::make(core, share, wish, path, before)? {
+    let fresh = match Fresh::make(files, share, wish, path, before)? {
         Making::Made(fresh) => fresh,
         Making::Wait(wait) => return Ok(wait),
     };
@@ -128,7 +128,7 @@ fn create_with_file(
     };
     let base = Base { file, node: Arc::clone(&fresh.node), path: fresh.path.clone() };
     fresh.set_permissions(wish)?;
-    let attempted = create(core, share, wish, &base, name, &core.nodes.takings.seen())?;
+    let attempted = create(files, share, wish, &base, name, &files.nodes.takings.seen())?;
     if matches!(attempted, Attempt::Done(_)) {
         fresh.keep();
     }
@@ -137,7 +137,7 @@ fn create_with_file(
 
 // The name is claimed first, then its file is held: nobody takes that from under the new stream.
 fn create(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     base: &Base,
@@ -146,16 +146,16 @@ fn create(
 ) -> Result<Attempt, NtStatus> {
     let leave = wish.may_add()?;
     let spot = Spot::of_stream(base.file.key, name);
-    let claim = match core.nodes.makings.claim(spot, share, &base.path, Makes::File) {
+    let claim = match files.nodes.makings.claim(spot, share, &base.path, Makes::File) {
         Ok(claim) => claim,
         Err(making) => return Ok(Attempt::Making { making, found: None }),
     };
     let held = StreamHold::new(wish.serial, wish.sharing(wish.grant.of_new()));
-    if let Some(wait) = hold(core, share, base, (wish, seen), held)? {
+    if let Some(wait) = hold(files, share, base, (wish, seen), held)? {
         return Ok(wait);
     }
     let made = match share.create_stream(leave, &base.file, name, |key| claim.note(key)) {
-        Ok(entry) => enter_new(core, share, wish, base, &entry).map(|(node, metadata)| {
+        Ok(entry) => enter_new(files, share, wish, base, &entry).map(|(node, metadata)| {
             let action = CreateAction::CREATED;
             Attempt::Done(Box::new(Created { entry, node, metadata, action }))
         }),
@@ -165,13 +165,13 @@ fn create(
     if !matches!(made, Ok(Attempt::Done(_))) {
         // Before a file goes that was only waiting for this: its removal may wait for who waits for the claim.
         drop(claim);
-        base.node.release_stream(wish.serial, &core.runtime);
+        base.node.release_stream(wish.serial, &files.runtime);
     }
     made
 }
 
 fn enter_new(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     base: &Base,
@@ -183,13 +183,13 @@ fn enter_new(
         }
         let (key, path) = (entry.key(), base.path.clone());
         let sharing = wish.sharing(wish.grant.of_new());
-        let mut record = enter::new_record(core, wish, share, sharing, path, key)?;
+        let mut record = enter::new_record(files, wish, share, sharing, path, key)?;
         record.base = Some(Arc::clone(&base.node));
         Ok((record, entry.metadata().or_status()?))
     };
     match unmade() {
         Ok((record, metadata)) => {
-            let node = core.nodes.new_node(entry.key());
+            let node = files.nodes.new_node(entry.key());
             node.lock().opens.push(record);
             base.node.lock().note_stream(wish.serial, &node);
             Ok((node, metadata))
@@ -199,14 +199,14 @@ fn enter_new(
             if let Ok(leave) = wish.may_add() {
                 let _ = share.unmake_stream(leave, entry);
             }
-            core.nodes.takings.count(entry.key());
+            files.nodes.takings.count(entry.key());
             Err(status)
         }
     }
 }
 
 fn open(
-    core: &Arc<Core>,
+    files: &Arc<Files>,
     share: &Arc<Share>,
     wish: &Wish,
     base: Base,
@@ -219,22 +219,22 @@ fn open(
     let metadata = share.metadata_of(&base.file).or_status()?;
     let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
-    let node = core.nodes.node(stream.key);
+    let node = files.nodes.node(stream.key);
     let path = base.path.clone();
-    let mut record = enter::new_record(core, wish, share, sharing, path, stream.key)?;
+    let mut record = enter::new_record(files, wish, share, sharing, path, stream.key)?;
     let held = StreamHold::new(wish.serial, sharing).of(&node);
-    if let Some(wait) = hold(core, share, &base, (wish, seen), held)? {
+    if let Some(wait) = hold(files, share, &base, (wish, seen), held)? {
         return Ok(wait);
     }
     record.base = Some(Arc::clone(&base.node));
-    let _emptying = match enter::enter(core, &node, wish, record, seen) {
+    let _emptying = match enter::enter(files, &node, wish, record, seen) {
         Ok(Entered::Now(emptying)) => emptying,
         Ok(Entered::Wait(wait)) => {
-            base.node.release_stream(wish.serial, &core.runtime);
+            base.node.release_stream(wish.serial, &files.runtime);
             return Ok(wait);
         }
         Err(status) => {
-            base.node.release_stream(wish.serial, &core.runtime);
+            base.node.release_stream(wish.serial, &files.runtime);
             return Err(status);
         }
     };
@@ -242,11 +242,8 @@ fn open(
     let opened = opened.and_then(|entry| {
         let mut action = CreateAction::OPENED;
         if wish.overwrites() {
-            entry.set_size(0)?;
+            entry.empty(wish.allocation)?;
             action = wish.overwriting_action();
-            if let Some(allocation) = wish.allocation {
-                entry.set_allocation(allocation)?;
-            }
         }
         let metadata = entry.metadata()?;
         Ok((entry, metadata, action))
@@ -257,7 +254,7 @@ fn open(
         }
         Err(error) => {
             let remove = move |name: &Wished| name.share.remove_found_stream(name.leave, &stream);
-            node.fail(wish.serial, &core.runtime, remove);
+            node.fail(wish.serial, &files.runtime, remove);
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),
@@ -270,7 +267,7 @@ fn open(
 // The file must not go while its stream is open, and not be opened for deleting if the stream does
 // not share that.
 fn hold(
-    core: &Core,
+    files: &Files,
     share: &Share,
     base: &Base,
     (wish, seen): (&Wish, &Seen),
@@ -280,14 +277,14 @@ fn hold(
     if let Some(going) = check_stays(&base.node, &state, share, &base.path)? {
         return Ok(Some(going));
     }
-    if core.nodes.takings.is_moving(share, &base.path) {
+    if files.nodes.takings.is_moving(share, &base.path) {
         return Ok(Some(Attempt::Moving(base.path.clone())));
     }
     if !base.node.has_kept_names_since(seen) {
         return Ok(Some(Attempt::Again));
     }
     // A rename claims the file, and then asks whether a stream of it is held.
-    if let Some(making) = core.nodes.makings.of_file(base.file.key) {
+    if let Some(making) = files.nodes.makings.of_file(base.file.key) {
         return Ok(Some(Attempt::Making { making, found: None }));
     }
     if held.shares_delete || !state.opens.iter().any(|open| open.sharing.uses.delete) {
@@ -295,7 +292,7 @@ fn hold(
         return Ok(None);
     }
     // Clients that only cache a handle of the file let go first, as where its own share modes collide.
-    let (now, intent) = (core.now(), Intent::OpenAgainstSharing);
+    let (now, intent) = (files.now(), Intent::OpenAgainstSharing);
     state.expire_breaks(now);
     let notices = state.leases.start_breaks(wish.owner, intent, now);
     let must_wait = state.leases.must_wait(wish.owner, intent);

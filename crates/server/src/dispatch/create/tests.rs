@@ -13,17 +13,18 @@ use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
 use tree::{Reach, SharePath};
 
-use super::attempt::{self, Attempt};
+use super::attempt;
 use super::enter::{self, Entered};
+use super::outcome::Attempt;
 use super::stream;
 use super::wish::Wish;
 use crate::access::MayRemove;
 use crate::push::tests::rig::Rig;
 use crate::state::caching::{Caching, Intent};
 use crate::state::lease::Owner;
-use crate::state::locks::OpenSerial;
 use crate::state::node::Node;
-use crate::state::stream_hold::StreamHold;
+use crate::state::node::StreamHold;
+use crate::state::serial::OpenSerial;
 
 const GUID: Guid = Guid([9; 16]);
 
@@ -83,7 +84,7 @@ async fn whoever_ends_a_session_does_not_wait_for_its_opens() {
     drop(busy);
     assert!(in_time);
     session.work().settled().await;
-    assert_eq!(rig.core.orphans.len(), 1);
+    assert_eq!(rig.core.files.orphans.len(), 1);
 }
 
 /// To open the file `name` as the holder of lease `key`, and to delete it then.
@@ -111,7 +112,7 @@ fn wish(rig: &Rig, name: &str, key: u8) -> Wish {
 fn wish_of(rig: &Rig, request: CreateRequest<'_>, disposition: CreateDisposition) -> Wish {
     let session = rig.session();
     let tree = &session.all_trees()[0];
-    let serial = rig.core.next_serial();
+    let serial = rig.core.files.next_serial();
     let request = CreateRequest { disposition, ..request };
     Wish::check(&request, tree, &session.agreed, &session.identity, serial).unwrap()
 }
@@ -121,15 +122,16 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
     let rig = Rig::new();
     for is_deleted in [true, false] {
         let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
-        let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
-        let (path, seen) = (SharePath::parse("f").unwrap(), core.nodes.takings.seen());
+        let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+        let (path, seen) = (SharePath::parse("f").unwrap(), core.files.nodes.takings.seen());
         let found = share.locate(&path).unwrap().found.unwrap();
-        let node = core.nodes.existing(found.key).unwrap();
+        let node = core.files.nodes.existing(found.key).unwrap();
         // The failing open's own wish to delete goes with it.
         let wish = wish(&rig, "f", 1);
         let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ | AccessMask::DELETE);
-        let record = enter::new_record(core, &wish, &share, sharing, path, found.key).unwrap();
-        let entered = enter::enter(core, &node, &wish, record, &seen).unwrap();
+        let record =
+            enter::new_record(&core.files, &wish, &share, sharing, path, found.key).unwrap();
+        let entered = enter::enter(&core.files, &node, &wish, record, &seen).unwrap();
         assert!(matches!(entered, Entered::Now(None)));
         if is_deleted {
             rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
@@ -138,19 +140,43 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
         assert!(rig.dir.path().join("f").exists(), "somebody opens it");
         // Whoever renames it is waited for, but not by this task.
         let path = SharePath::parse("f").unwrap();
-        let renaming = core.nodes.makings.claim_file(&share, &path, found.key);
-        let failed =
-            attempt::conclude(core, Arc::clone(&node), &wish, &found, Err(NtStatus::DISK_FULL));
+        let renaming = core.files.nodes.makings.claim_file(&share, &path, found.key);
+        let failed = attempt::conclude(
+            &core.files,
+            Arc::clone(&node),
+            &wish,
+            &found,
+            Err(NtStatus::DISK_FULL),
+        );
         assert_eq!(failed.err(), Some(NtStatus::DISK_FULL));
         assert!(rig.dir.path().join("f").exists());
         drop(renaming);
         node.removed().await;
         drop(node);
         assert_eq!(rig.dir.path().join("f").exists(), !is_deleted);
-        while core.nodes.len() > 0 {
+        while core.files.nodes.len() > 0 {
             tokio::task::yield_now().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_file_that_lost_its_name_after_it_was_found_is_not_opened() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let (path, seen) = (SharePath::parse("f").unwrap(), core.files.nodes.takings.seen());
+    let found = share.locate(&path).unwrap().found.unwrap();
+    rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
+    rig.close(one.id).await;
+    let node = core.files.nodes.node(found.key);
+    node.removed().await;
+    assert!(!rig.dir.path().join("f").exists());
+    let wish = wish(&rig, "f", 1);
+    let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
+    let record = enter::new_record(&core.files, &wish, &share, sharing, path, found.key).unwrap();
+    let entered = enter::enter(&core.files, &node, &wish, record, &seen).unwrap();
+    assert!(matches!(entered, Entered::Wait(Attempt::Again)));
 }
 
 #[tokio::test]
@@ -158,8 +184,8 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     let rig = Rig::new();
     let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
     let path = SharePath::parse("f").unwrap();
-    let found = rig.core.shares()[0].locate(&path).unwrap().found.unwrap();
-    let node = rig.core.nodes.existing(found.key).unwrap();
+    let found = rig.core.files.shares()[0].locate(&path).unwrap().found.unwrap();
+    let node = rig.core.files.nodes.existing(found.key).unwrap();
     let wish = wish(&rig, "f:s", 2);
     let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
     node.lock().streams.push(StreamHold::new(wish.serial, sharing));
@@ -167,7 +193,8 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     rig.close(one.id).await;
     assert!(rig.dir.path().join("f").exists(), "a stream of it is being opened");
     // Whoever renames it is waited for, but not by this task.
-    let renaming = rig.core.nodes.makings.claim_file(&rig.core.shares()[0], &path, found.key);
+    let renaming =
+        rig.core.files.nodes.makings.claim_file(&rig.core.files.shares()[0], &path, found.key);
     node.release_stream(wish.serial, &rig.core.runtime);
     assert!(rig.dir.path().join("f").exists());
     drop(renaming);
@@ -180,18 +207,19 @@ async fn no_stream_is_opened_while_its_file_is_emptied() {
     let rig = Rig::new();
     let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
     rig.close(one.id).await;
-    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
     let path = SharePath::parse("f").unwrap();
     let found = share.locate(&path).unwrap().found.unwrap();
-    let node = core.nodes.node(found.key);
-    let seen = core.nodes.takings.seen();
+    let node = core.files.nodes.node(found.key);
+    let seen = core.files.nodes.takings.seen();
     let empties = wish_of(&rig, request("f", 1), CreateDisposition::OVERWRITE);
     let sharing = empties.sharing(AccessMask::FILE_GENERIC_READ);
-    let record = enter::new_record(core, &empties, &share, sharing, path, found.key).unwrap();
-    let entered = enter::enter(core, &node, &empties, record, &seen).unwrap();
+    let record =
+        enter::new_record(&core.files, &empties, &share, sharing, path, found.key).unwrap();
+    let entered = enter::enter(&core.files, &node, &empties, record, &seen).unwrap();
     assert!(matches!(entered, Entered::Now(Some(_))));
     let makes = wish_of(&rig, request("f:s", 2), CreateDisposition::CREATE);
-    let attempt = || attempt::attempt(core, &share, &makes, Reach::Everywhere).unwrap();
+    let attempt = || attempt::attempt(&core.files, &share, &makes, Reach::Everywhere).unwrap();
     assert!(matches!(attempt(), Attempt::Going(of) if Arc::ptr_eq(&of, &node)));
     drop(entered);
     assert!(matches!(attempt(), Attempt::Done(_)));
@@ -215,7 +243,7 @@ async fn an_open_that_fails_takes_neither_the_lease_nor_the_file_from_others() {
 #[tokio::test]
 async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
     let rig = Rig::new();
-    let nodes = &rig.core.nodes;
+    let nodes = &rig.core.files.nodes;
     // A name that is not there for a look-up, and there for whoever makes it: every attempt is sent back.
     let name = rig.dir.path().join("f");
     std::os::unix::fs::symlink("nothing", &name).unwrap();
@@ -236,9 +264,10 @@ async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
         }
         std::fs::remove_file(&name).unwrap();
         std::fs::write(&name, "").unwrap();
-        let found = rig.core.shares()[0].locate(&SharePath::parse("f").unwrap()).unwrap().found;
+        let found =
+            rig.core.files.shares()[0].locate(&SharePath::parse("f").unwrap()).unwrap().found;
         let node = nodes.node(found.unwrap().key);
-        let claimed = Node::claim_victim(&node, |_| true).unwrap().unwrap();
+        let claimed = Node::claim_victim(&node, |_, _| true).unwrap().unwrap();
         drop(renaming);
         let may_rename = nodes.takings.may_rename();
         let goes_on = tokio::time::timeout(Duration::from_secs(60), may_rename).await.is_ok();
@@ -254,13 +283,13 @@ async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
 async fn handles_of_many_streams_are_asked_back_on_a_thread() {
     let rig = Rig::new();
     let file = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
-    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
     let held = rig.session().open(file.id.persistent, file.id.volatile).unwrap();
     let deletes = wish(&rig, "f", 1);
     let sharing = deletes.sharing(AccessMask::FILE_GENERIC_READ);
-    let attempt = |reach| attempt::attempt(core, &share, &deletes, reach).unwrap();
-    let holds =
-        (0..stream::HOLDS_INLINE_MAX + 1).map(|_| StreamHold::new(core.next_serial(), sharing));
+    let attempt = |reach| attempt::attempt(&core.files, &share, &deletes, reach).unwrap();
+    let holds = (0..stream::HOLDS_INLINE_MAX + 1)
+        .map(|_| StreamHold::new(core.files.next_serial(), sharing));
     held.node.lock().streams.extend(holds);
     for reach in [Reach::TopFileSystem, Reach::FewNames] {
         assert!(matches!(attempt(reach), Attempt::Farther));
@@ -283,7 +312,7 @@ fn makes_stream(name: &str) -> CreateRequest<'_> {
 async fn a_stream_that_is_opened_while_a_rename_waits_keeps_its_file() {
     let rig = Rig::new();
     let file = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
-    let held = rig.core.nodes.takings.hold_names().await;
+    let held = rig.core.files.nodes.takings.hold_names().await;
     let mut to = Vec::new();
     Rename { flags: RenameFlags::empty(), name: Name::new("g").unwrap() }.emit(&mut to);
     let rename = rig.set_info(file, FileInfoClass::RENAME, &to);
@@ -300,13 +329,13 @@ async fn a_stream_that_is_opened_while_a_rename_waits_keeps_its_file() {
 async fn no_stream_is_opened_while_its_file_is_renamed() {
     let rig = Rig::new();
     rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
-    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
     let path = SharePath::parse("f").unwrap();
     let found = share.locate(&path).unwrap().found.unwrap();
     for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN] {
-        let claimed = core.nodes.makings.claim_file(&share, &path, found.key);
+        let claimed = core.files.nodes.makings.claim_file(&share, &path, found.key);
         let opens = wish_of(&rig, makes_stream("f:s"), disposition);
-        let attempt = || attempt::attempt(core, &share, &opens, Reach::Everywhere).unwrap();
+        let attempt = || attempt::attempt(&core.files, &share, &opens, Reach::Everywhere).unwrap();
         assert!(matches!(attempt(), Attempt::Making { .. }));
         drop(claimed);
         assert!(matches!(attempt(), Attempt::Done(_)));
@@ -390,8 +419,11 @@ async fn a_close_that_lets_a_file_go_waits_for_its_rename_on_a_thread() {
         let deletes = rig.session().open(deletes.persistent, deletes.volatile).unwrap();
         deletes.node.lock().restore_wish(deletes.serial, MayRemove::TEST);
         rig.close(FileId { persistent: deletes.serial.0, volatile: deletes.volatile }).await;
-        let renaming =
-            rig.core.nodes.makings.claim_file(&rig.core.shares()[0], &path, deletes.node.key());
+        let renaming = rig.core.files.nodes.makings.claim_file(
+            &rig.core.files.shares()[0],
+            &path,
+            deletes.node.key(),
+        );
         let renamed = async {
             tokio::task::yield_now().await;
             assert!(rig.dir.path().join(name).exists());

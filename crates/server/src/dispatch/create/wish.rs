@@ -14,13 +14,16 @@ use smb::push::PushRequest;
 use tree::{DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 
 use crate::access::{Grant, MayAdd, MaySet};
-use crate::dispatch::{extended, malformed, oplock_break, posix};
+use crate::access::{Identity, Tree};
+use crate::connections::Agreed;
+use crate::dispatch::frame::malformed;
+use crate::dispatch::{extended, levels, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
+use crate::state::OpenSerial;
+use crate::state::app_instance::AppInstance;
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
-use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::{Agreed, Identity, OpenSerial, Tree};
 use crate::status::OrStatus as _;
 
 /// A checked CREATE.
@@ -89,7 +92,7 @@ impl Caching {
     pub(super) fn wanted(self) -> Option<(Bits, Flavor, u16)> {
         match self {
             Self::Nothing => None,
-            Self::Oplock(level) => Some((oplock_break::from_level(level), Flavor::Oplock, 0)),
+            Self::Oplock(level) => Some((levels::from_level(level), Flavor::Oplock, 0)),
             Self::Lease { state, version: LeaseVersion::V1, .. } => {
                 Some((state, Flavor::LeaseV1, 0))
             }
@@ -281,11 +284,10 @@ impl Wish {
     pub(super) fn sharing(&self, access: AccessMask) -> Sharing {
         let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
         let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-        let overwrites = self.overwrites();
         Sharing {
             uses: Kinds {
                 read: access.intersects(reads),
-                write: access.intersects(writes) || overwrites,
+                write: access.intersects(writes),
                 delete: access.contains(AccessMask::DELETE),
             },
             shares: Kinds {
@@ -294,6 +296,12 @@ impl Wish {
                 delete: self.shares.contains(ShareAccess::DELETE),
             },
         }
+    }
+
+    /// The same while the open is entered beside others: an overwrite writes once, whatever the open may do later.
+    pub(super) fn sharing_to_enter(&self, sharing: Sharing) -> Sharing {
+        let uses = Kinds { write: sharing.uses.write || self.overwrites(), ..sharing.uses };
+        Sharing { uses, ..sharing }
     }
 
     /// Whether it is more than a look for who holds an oplock.

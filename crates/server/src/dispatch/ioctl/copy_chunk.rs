@@ -12,11 +12,11 @@ use smb::fsctl::{COPY_CHUNKS_MAX, CopyChunk, CopyChunkRequest, CopyChunkResponse
 use smb::{ControlCode, Field, NtStatus, ParseError};
 use tree::{COPY_MAX, InlineIo, ShareError};
 
-use super::Call;
 use crate::access::{self, Look, Write};
-use crate::dispatch::malformed;
+use crate::dispatch::call::Call;
+use crate::dispatch::frame::malformed;
 use crate::state::Open;
-use crate::state::locks::LockRange;
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
 
 /// Names an open as a source. The name means something in its own session only.
@@ -24,7 +24,7 @@ pub(super) fn resume_key(call: &Call, open: &Open, volatile: u64) -> Vec<u8> {
     let mut key = [0; 24];
     key[..8].copy_from_slice(&open.serial.0.to_le_bytes());
     key[8..16].copy_from_slice(&volatile.to_le_bytes());
-    key[16..].copy_from_slice(&call.link.core.guid.0[..8]);
+    key[16..].copy_from_slice(&call.core.identity.guid.0[..8]);
     let mut output = Vec::with_capacity(32);
     ResumeKey(key).emit(&mut output);
     output
@@ -86,7 +86,7 @@ fn source(call: &Call, key: ResumeKey) -> Result<Arc<Open>, NtStatus> {
         u64::from_le_bytes(*bytes)
     };
     let open = call.session().open(word(0), word(8));
-    let open = open.filter(|_| key.0[16..] == call.link.core.guid.0[..8]);
+    let open = open.filter(|_| key.0[16..] == call.core.identity.guid.0[..8]);
     let open = open.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     // What may be read sealed only is not copied to where it may be read plain.
     call.asker().check_protection(&open.tree)?;

@@ -11,8 +11,8 @@ use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatu
 use tracing::{debug, warn};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{interfaces, malformed, negotiate, pipe, posix};
+use super::frame::{Outcome, malformed};
+use super::{interfaces, negotiate, pipe, posix, push};
 use crate::access::{self, Look, Set};
 use crate::state::Open;
 
@@ -67,7 +67,7 @@ async fn serve(
         | ControlCode::QUERY_REMOTE_REGIONS
         | ControlCode::WAIT_REGION_RECALL => {
             let open = call.open(file_id)?;
-            crate::push::control(call, &open, code, input, len_max).await?
+            push::control(call, &open, code, input, len_max).await?
         }
         ControlCode::SRV_REQUEST_RESUME_KEY => {
             let open = call.open(file_id)?;
@@ -179,7 +179,7 @@ fn object_id(call: &Call, open: &Open) -> Vec<u8> {
     id[8..].copy_from_slice(&key.device.to_le_bytes());
     let mut output = Vec::with_capacity(64);
     output.extend_from_slice(&id);
-    output.extend_from_slice(&call.link.core.guid.0);
+    output.extend_from_slice(&call.core.identity.guid.0);
     output.extend_from_slice(&id);
     output.extend_from_slice(&[0; 16]);
     output
@@ -198,7 +198,7 @@ fn validate_negotiate(call: &Call, input: &[u8], len_max: u32) -> Result<Vec<u8>
     let mut output = Vec::with_capacity(24);
     let answer = ValidateNegotiateResponse {
         capabilities: agreed.server_capabilities,
-        server_guid: call.link.core.guid,
+        server_guid: call.core.identity.guid,
         security_mode: agreed.server_security_mode,
         dialect: agreed.dialect,
     };

@@ -12,16 +12,17 @@ use smb::fsctl::{DuplicateExtents, FileLevelTrim, FileRange, SetSparse, ZeroData
 use smb::push::RecallReason;
 use tree::{Entry, InlineIo, ShareError, Span};
 
-use super::Call;
 use crate::access::operation::Operation;
 use crate::access::{self, Look, Set, Write};
-use crate::dispatch::malformed;
+use crate::dispatch::call::Call;
+use crate::dispatch::frame::malformed;
 use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
 use crate::state::Open;
-use crate::state::changes::Changing;
-use crate::state::locks::{Barrier, LockRange};
+use crate::state::changing::Changing;
+use crate::state::locks::Barrier;
 use crate::state::node::Resizing;
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
 
 /// SET_SPARSE.
@@ -170,7 +171,7 @@ async fn change(
     let resizing: Resizing = open.node.begin_resize();
     let is_reached = |region: &Region| region.end > start;
     let is_own = |region: &Region| region.open_serial == open.serial;
-    if open.node.lock().regions.iter().any(|region| is_reached(region) && is_own(region)) {
+    if Region::all_of(&open.node).iter().any(|region| is_reached(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
     call.recall(&open.node, RecallReason::TRUNCATION, is_reached).await?;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use smb::NtStatus;
 use tree::{FileKey, Share, ShareError, SharePath};
 
-use super::Call;
-use crate::service::Core;
+use crate::dispatch::call::Call;
 use crate::state::Open;
+use crate::state::files::Files;
 use crate::state::making::{MadeBefore, Making, Renames, Spot};
 use crate::state::node::Node;
-use crate::state::wished::Stays;
+use crate::state::wish::Stays;
 
 /// A name that is about to be given.
 pub(super) struct NameToGive {
@@ -52,11 +52,11 @@ impl NameToGive {
     /// Gives the name by `give`, if it is still free. Blocks.
     pub(super) fn give<T>(
         &self,
-        core: &Core,
+        files: &Files,
         give: impl FnOnce() -> Result<T, ShareError>,
     ) -> Result<Given<T>, ShareError> {
         let Self { share, path, before, may_have_it, renamed } = self;
-        let (makings, takings) = (&core.nodes.makings, &core.nodes.takings);
+        let (makings, takings) = (&files.nodes.makings, &files.nodes.takings);
         let new_name = share.new_name(path)?;
         let spot = Spot::of(&new_name);
         let renames = renamed
@@ -82,7 +82,7 @@ impl NameToGive {
             return Ok(Given::Changed);
         }
         // Asked with the name claimed: see `super::stays_empty`.
-        if let Some(above) = core.nodes.existing(new_name.parent_key()) {
+        if let Some(above) = files.nodes.existing(new_name.parent_key()) {
             let stays = above.lock().stays(share, &path.parent());
             match stays {
                 Stays::Yes => {}
@@ -110,7 +110,7 @@ impl<T> Given<T> {
             Self::Done(done) => return Ok(Some(done)),
             Self::Making(making) => call.wait_for_work(making.settled(None)).await?,
             Self::Moving { share, path } => {
-                let takings = &call.link.core.nodes.takings;
+                let takings = &call.core.files.nodes.takings;
                 call.wait_for_work(takings.settled(&share, &path)).await?;
             }
             Self::Refused => return Err(NtStatus::DELETE_PENDING),

@@ -1,7 +1,6 @@
-//! Handles that clients only cache, asked back before a name goes: those of a file's streams, and those of what is below
-//! a directory.
+//! Handles of a file's streams that clients only cache, asked back before a name of the file goes.
 //!
-//! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.4.2 (open files below a directory), §2.1.4.12 (FileRenameInformation,
+//! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.4.12 (FileRenameInformation,
 //! FileDispositionInformation).
 
 use std::sync::Arc;
@@ -9,8 +8,7 @@ use std::sync::Arc;
 use smb::NtStatus;
 use tree::InlineIo;
 
-use super::Call;
-use super::target::Target;
+use crate::dispatch::call::Call;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -30,23 +28,6 @@ pub(super) async fn yield_streams(
     }
     // A stream that is being closed keeps others from its file until the file is without it.
     call.wait(file.removed()).await
-}
-
-/// Asks for the handles of what is below a directory that is about to be moved, and waits until they are given back or
-/// taken. Whether anything is open there then: a client uses it, or has opened it meanwhile.
-pub(super) async fn yield_below(
-    call: &Call,
-    target: &Arc<Target>,
-    by: Owner,
-) -> Result<bool, NtStatus> {
-    // Everything that is open is looked at.
-    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
-    let ask = move || below.begin_breaks_below(&core, by);
-    for node in call.blocking(InlineIo::CachedReads, ask).await? {
-        call.yield_caching(&node, by, Intent::Unlink).await?;
-    }
-    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
-    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&core)).await
 }
 
 /// Asks for the handles of the streams; the streams of which an answer is owed.

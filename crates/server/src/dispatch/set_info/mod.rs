@@ -21,16 +21,15 @@ use tracing::warn;
 use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming, Share, SharePath};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{extended, malformed, posix};
+use super::frame::{Outcome, malformed};
+use super::{extended, posix};
 use crate::access::deletion::Doomed;
 use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
-use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
-use crate::state::locks::LockRange;
 use crate::state::node::{NodeState, OpenRecord};
+use crate::state::range::LockRange;
 use crate::state::wish_notes;
 use crate::status::OrStatus as _;
 
@@ -131,6 +130,7 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         write: time(basic.last_write_time)?,
         change: time(basic.change_time)?,
         attributes: (attributes.0 != 0).then_some(attributes),
+        keeps_write: keeps_write(open, basic.last_write_time),
     };
     let entry = Arc::clone(&open.entry);
     let (inline, node) = (entry.inline_io(), Arc::clone(&open.node));
@@ -166,8 +166,19 @@ async fn set_attributes(
     call.changing(open, open.entry.inline_to_set_attributes(names), work).await?.or_status()
 }
 
+// MS-FSA §2.1.5.15.2: a handle that has set the time of last write, or frozen it, does not move it by its own changes.
+// Programs on a POSIX mount expect a write to move it.
+fn keeps_write(open: &Open, wire: FileTime) -> Option<bool> {
+    match wire {
+        _ if open.path().naming() == Naming::Posix => None,
+        FileTime::ZERO => None,
+        FileTime::THAW => Some(false),
+        _ => Some(true),
+    }
+}
+
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
-// off and on. The kernel updates times by itself, so the switches are taken and have no effect.
+// off and on. The kernel updates times by itself: the switches of the other times are taken and have no effect.
 fn time(wire: FileTime) -> Result<Option<u64>, NtStatus> {
     match wire {
         FileTime::ZERO | FileTime::FREEZE | FileTime::THAW => Ok(None),
@@ -201,7 +212,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     // recalled. docs/push-mode.md, "Recall".
     let is_cut = |region: &Region| region.end > size;
     let is_own = |region: &Region| region.open_serial == open.serial;
-    if open.node.lock().regions.iter().any(|region| is_cut(region) && is_own(region)) {
+    if Region::all_of(&open.node).iter().any(|region| is_cut(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
     call.recall(&open.node, RecallReason::TRUNCATION, is_cut).await?;
@@ -226,7 +237,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     if delete {
         // Its directory is looked for by name.
         let inline = share.inline_by_name(&[&open.path()]);
-        let (named, core) = (Arc::clone(open), Arc::clone(&call.link.core));
+        let (named, files) = (Arc::clone(open), Arc::clone(&call.core.files));
         // `None`: whoever renames it would have to be waited for.
         let check = move |may_wait: bool| -> Option<Result<(), NtStatus>> {
             let now = |state: &NodeState| Some((Arc::clone(&share), state.path_of(named.serial)?));
@@ -235,7 +246,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
                 false => named.node.try_hold_name(now)?,
             };
             let Some((path, _held)) = held else { return Some(Err(NtStatus::FILE_CLOSED)) };
-            Some(may_go(&core, &share, &named, &path, leave))
+            Some(may_go(&files.shares(), &share, &named, &path, leave))
         };
         let checked = match inline {
             InlineIo::Everything => check(false),
@@ -270,7 +281,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
 
 // Whether a file may go by the name that it has, and keeps meanwhile.
 fn may_go(
-    core: &Core,
+    shares: &[Arc<Share>],
     share: &Arc<Share>,
     open: &Open,
     path: &SharePath,
@@ -284,7 +295,7 @@ fn may_go(
         is_device: entry.is_device(),
         is_stream: entry.is_stream(),
     };
-    doomed.check(core, share, leave)?;
+    doomed.check(shares, share, leave)?;
     if entry.is_directory() && !share.is_empty_directory(entry).or_status()? {
         return Err(NtStatus::DIRECTORY_NOT_EMPTY);
     }

@@ -9,21 +9,24 @@ use smb::NtStatus;
 use smb::info::Rename;
 use tracing::warn;
 use tree::journal::Journal;
-use tree::{Naming, Replace, ShareError, SharePath};
+use tree::{InlineIo, Naming, Replace, ShareError, SharePath};
 
 use super::given::NameToGive;
-use super::handles::{yield_below, yield_streams};
+use super::handles::yield_streams;
+use super::stream;
 use super::target::{ATTEMPTS_MAX, Adds, Cleared, Target};
-use super::{Call, stream};
 use crate::access::deletion::holds_a_share;
 use crate::access::{self, Add, MayRemove, Remove};
-use crate::dispatch::flush;
-use crate::service::Core;
+use crate::dispatch::call::Call;
+use crate::dispatch::{flush, persist};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::claim::Claimed;
+use crate::state::files::Files;
+use crate::state::lease::Owner;
 use crate::state::node::OpenRecord;
 use crate::state::nodes::Named;
-use crate::state::taking::{Claimed, MayRename};
+use crate::state::taking::MayRename;
 use crate::status::OrStatus as _;
 
 /// Gives an open file another name.
@@ -35,7 +38,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     }
     let mut target = Arc::new(Target::new(open, new)?);
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
-    let core = &call.link.core;
+    let files = &call.core.files;
     if open.entry.is_directory() && yield_below(call, &target, open.owner).await? {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -63,7 +66,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         // What is noted is on a disk. A file that is replaced gives back its pages, and what is below a directory
         // that is moved up is looked at for links.
         let is_noted =
-            core.overlapping(&target.share).iter().any(|share| share.journal().is_some());
+            files.overlapping(&target.share).iter().any(|share| share.journal().is_some());
         let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
         // What is not there in a directory that was looked at needs no look.
         let elsewhere = (to.parent() != target.from.parent()).then_some(&to);
@@ -72,9 +75,9 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
         let renamed = Some((Arc::clone(open), target.from.clone()));
         let name = NameToGive { renamed, ..target.name(open, &to, before, replace) };
-        let may_rename = call.wait_for_work(core.nodes.takings.may_rename()).await?;
+        let may_rename = call.wait_for_work(files.nodes.takings.may_rename()).await?;
         let renaming = Renaming {
-            core: Arc::clone(core),
+            files: Arc::clone(files),
             open: open_too,
             target: target_too,
             to,
@@ -83,8 +86,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             _claimed: claimed,
             _may_rename: may_rename,
         };
-        let core = Arc::clone(core);
-        let work = move || name.give(&core, || renaming.carry_out(leave));
+        let files = Arc::clone(files);
+        let work = move || name.give(&files, || renaming.carry_out(leave));
         let given = match call.changing(open, inline, work).await? {
             Err(ShareError::Exists) if target.replace.is_some() => continue,
             renamed => renamed.or_status()?,
@@ -97,7 +100,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
 
 /// A rename with nothing in its way.
 struct Renaming {
-    core: Arc<Core>,
+    files: Arc<Files>,
     open: Arc<Open>,
     target: Arc<Target>,
     to: SharePath,
@@ -111,15 +114,16 @@ struct Renaming {
 impl Renaming {
     // Blocks. Says whether the file, or one below the directory, is mapped for push or written through.
     fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
-        let Self { core, open, target, to, creation, .. } = &self;
+        let Self { files, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
         // What is open below is asked for again now that nothing more is opened there.
         if open.entry.is_directory()
-            && (holds_a_share(core, share, open.node.key()) || target.is_open_below(core))
+            && (holds_a_share(&files.shares(), share, open.node.key())
+                || target.is_open_below(files))
         {
             return Err(ShareError::AccessDenied);
         }
-        let shares = core.overlapping(share);
+        let shares = files.overlapping(share);
         let mut logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
         // The same order for everybody.
         logs.sort_by_key(|log| std::ptr::from_ref(*log).addr());
@@ -138,17 +142,18 @@ impl Renaming {
         if renamed.is_ok() {
             // Before opens learn their new names: whoever found the old one and is not among them looks again.
             match open.entry.is_directory() {
-                true => core.nodes.takings.count_all(),
-                false => core.nodes.takings.count(open.node.key()),
+                true => files.nodes.takings.count_all(),
+                false => files.nodes.takings.count(open.node.key()),
             }
             if let Some(creation) = *creation {
                 // Where it cannot be kept the file was created when it was.
                 let _ = open.entry.inherit_creation(creation);
             }
+            open.entry.note_renamed(leave);
             is_mapped = target.note_renamed(open, to);
             if open.entry.is_directory() {
-                core.nodes.move_below(share, from, to);
-                is_mapped |= core.nodes.owes_names_below(share, to);
+                files.nodes.move_below(share, from, to);
+                is_mapped |= files.nodes.owes_names_below(share, to);
             }
         } else if !names.is_empty() {
             self.note(&noted, Moves::End);
@@ -166,7 +171,7 @@ impl Renaming {
             let (path, durable) = match moves {
                 Moves::Begin => {
                     let open = named.open.upgrade();
-                    let durable = open.map_or(Ok(()), |open| flush::persist_name(&open));
+                    let durable = open.map_or(Ok(()), |open| persist::persist_name(&open));
                     (named.moved(&self.target.share, &self.target.from, &self.to), durable)
                 }
                 Moves::End => (None, Ok(())),
@@ -193,7 +198,7 @@ impl Renaming {
             by_name.map(Named::of).collect()
         };
         if open.entry.is_directory() {
-            renamed.extend(self.core.nodes.open_below(&self.target.share, from));
+            renamed.extend(self.files.nodes.open_below(&self.target.share, from));
         }
         renamed
     }
@@ -222,12 +227,12 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         let Cleared { to, replace, claimed, before, .. } =
             target.clear(call, open, new, Adds::Link).await?;
         let (share, entry) = (Arc::clone(&target.share), Arc::clone(&open.entry));
-        let (name, core) = (target.name(open, &to, before, replace), Arc::clone(&call.link.core));
+        let (name, files) = (target.name(open, &to, before, replace), Arc::clone(&call.core.files));
         let is_much = replace.is_some() || !entry.is_plain();
         let inline = share.inline_by_name(&[&to]).unless(is_much);
         let work = move || {
             let _claimed = claimed;
-            name.give(&core, || share.link(leave, &entry, &to, replace))
+            name.give(&files, || share.link(leave, &entry, &to, replace))
         };
         let given = match call.changing(open, inline, work).await? {
             Err(ShareError::Exists) if target.replace.is_some() => continue,
@@ -238,4 +243,17 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         }
     }
     Err(NtStatus::ACCESS_DENIED)
+}
+
+/// Asks for the handles of what is below a directory that is about to be moved, and waits until they are given back or
+/// taken. Whether anything is open there then: a client uses it, or has opened it meanwhile.
+async fn yield_below(call: &Call, target: &Arc<Target>, by: Owner) -> Result<bool, NtStatus> {
+    // Everything that is open is looked at.
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    let ask = move || below.begin_breaks_below(&files, by);
+    for node in call.blocking(InlineIo::CachedReads, ask).await? {
+        call.yield_caching(&node, by, Intent::Unlink).await?;
+    }
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&files)).await
 }

@@ -15,9 +15,9 @@ use smb::info::Rename;
 use smb::push::RecallReason;
 use tree::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 
-use super::Call;
 use super::target::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
+use crate::dispatch::call::Call;
 use crate::dispatch::flush;
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -69,11 +69,11 @@ async fn to_named(
             let base = open.node.lock().record(open.serial).and_then(|record| record.base.clone());
             let base = base.ok_or(NtStatus::FILE_CLOSED)?.key();
             let sighting = || Sighting::of_stream(base, &name, key);
-            if let Some(making) = call.link.core.nodes.makings.of(&share, sighting) {
+            if let Some(making) = call.core.files.nodes.makings.of(&share, sighting) {
                 call.wait_for_work(making.settled(Some(key))).await?;
                 continue;
             }
-            claimed = evict(call, open, &call.link.core.nodes.node(key)).await?;
+            claimed = evict(call, open, &call.core.files.nodes.node(key), None).await?;
             if claimed.is_none() {
                 continue;
             }
@@ -87,7 +87,7 @@ async fn to_named(
             Err(ShareError::Exists) if replaces.is_some() => {}
             renamed => {
                 renamed.or_status()?;
-                let is_mapped = !open.node.lock().regions.is_empty();
+                let is_mapped = open.node.lock().is_obstructed();
                 return flush::persist_renamed(call, open, is_mapped).await;
             }
         }
@@ -110,7 +110,7 @@ async fn to_unnamed(
         return Err(NtStatus::ACCESS_DENIED);
     }
     // A persistent open of the file that could not be brought back yet keeps its bytes.
-    if call.link.core.is_left_over(&share, base.key()) {
+    if call.core.files.is_left_over(&share, base.key()) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // Who only caches a handle, or maps a region, is asked to let go first.

@@ -2,28 +2,31 @@
 //!
 //! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
 use tree::{
-    DosAttributes, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError, SharePath,
-    folded,
+    DosAttributes, Found, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError,
+    SharePath, folded,
 };
 
-use super::Call;
 use super::given::NameToGive;
 use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
-use crate::service::Core;
+use crate::dispatch::call::Call;
+use crate::push::Region;
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::claim::Claimed;
+use crate::state::files::Files;
 use crate::state::lease::Owner;
 use crate::state::making::{MadeBefore, Making, Sighting};
-use crate::state::node::{Node, OpenRecord};
+use crate::state::node::{Node, NodeState, OpenRecord};
+use crate::state::serial::OpenSerial;
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::taking::Claimed;
 use crate::status::OrStatus as _;
 
 /// Where a name is to go.
@@ -95,13 +98,13 @@ impl Target {
     }
 
     // What is left over first: once it is brought back it is open.
-    pub(super) fn is_open_below(&self, core: &Core) -> bool {
-        core.is_left_over_below(&self.share, &self.from)
-            || core.nodes.is_open_below(&self.share, &self.from)
+    pub(super) fn is_open_below(&self, files: &Files) -> bool {
+        files.is_left_over_below(&self.share, &self.from)
+            || files.nodes.is_open_below(&self.share, &self.from)
     }
 
-    pub(super) fn begin_breaks_below(&self, core: &Core, by: Owner) -> Vec<Arc<Node>> {
-        core.nodes.begin_breaks_below(by, &self.share, &self.from)
+    pub(super) fn begin_breaks_below(&self, files: &Files, by: Owner) -> Vec<Arc<Node>> {
+        files.nodes.begin_breaks_below(by, &self.share, &self.from)
     }
 
     // Says whether the file is mapped for push.
@@ -115,7 +118,7 @@ impl Target {
                 record.path = path.meant(record.path.naming());
             }
         }
-        !state.regions.is_empty()
+        state.is_obstructed()
     }
 
     // MS-FSA §2.1.5.15.11: a name is added through an open of the directory that shares reading and
@@ -129,7 +132,7 @@ impl Target {
         let looked_in = Arc::clone(&share);
         let look = move |reach| looked_in.locate_within(&directory, reach);
         let located = call.looking_up(&share, look).await?;
-        let node = located.found.and_then(|found| call.link.core.nodes.existing(found.key));
+        let node = located.found.and_then(|found| call.core.files.nodes.existing(found.key));
         let Some(node) = node else { return Ok(()) };
         let adds = Kinds { read: false, write: true, delete: false };
         let shares = Kinds { read: true, write: true, delete: false };
@@ -139,6 +142,27 @@ impl Target {
             .iter()
             .all(|other| other.sharing.agrees_with(Sharing { uses: adds, shares }));
         if agrees { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
+    }
+
+    // The name that the file gets where it is renamed, or linked, onto a name of its own.
+    fn onto_itself(
+        &self,
+        found: &Found,
+        path: SharePath,
+        adds: Adds,
+    ) -> Result<SharePath, NtStatus> {
+        let is_posix = self.wanted.naming() == Naming::Posix;
+        // Of a file with one link each path is its name.
+        let is_own_name = !found.has_several_names() || path == self.from;
+        match adds {
+            // rename(2): two names of one file stay.
+            Adds::Renamed if is_posix && self.replace.is_some() => Ok(self.from.clone()),
+            // The client's spelling wins.
+            Adds::Renamed if is_own_name => Ok(path.parent_with_leaf_of(&self.wanted)),
+            Adds::Renamed if self.replace.is_none() => Err(NtStatus::OBJECT_NAME_COLLISION),
+            // The other name stays as it is spelled. A link changes nothing.
+            Adds::Renamed | Adds::Link => Ok(path),
+        }
     }
 
     // Makes sure that the new name is free or may be taken.
@@ -151,10 +175,10 @@ impl Target {
     ) -> Result<Cleared, NtStatus> {
         for _ in 0..ATTEMPTS_MAX {
             let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
-            let before = call.link.core.nodes.makings.before(&folded(wanted.leaf()));
+            let before = call.core.files.nodes.makings.before(&folded(wanted.leaf()));
             let inherits = adds == Adds::Renamed && !open.entry.is_directory();
             let looked_in = Arc::clone(&share);
-            let makings = Arc::clone(&call.link.core.nodes.makings);
+            let makings = Arc::clone(&call.core.files.nodes.makings);
             let look = move |reach| -> Result<Look, ShareError> {
                 let share = &looked_in;
                 let located = share.locate_within(&wanted, reach)?;
@@ -188,13 +212,7 @@ impl Target {
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
             let is_posix = self.wanted.naming() == Naming::Posix;
             if found.key == open.node.key() {
-                // The same file under another spelling: the client's spelling wins. A link changes nothing.
-                let to = match adds {
-                    // rename(2): two names of one file stay.
-                    Adds::Renamed if is_posix && replace.is_some() => self.from.clone(),
-                    Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
-                    Adds::Link => located.path,
-                };
+                let to = self.onto_itself(&found, located.path, adds)?;
                 return Ok(Cleared { to, creation: None, replace, claimed: None, before });
             }
             let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
@@ -202,17 +220,21 @@ impl Target {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }
             // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
-            let is_top = || call.link.core.shares().iter().any(|top| top.root_key() == found.key);
+            let is_top = || call.core.files.shares().iter().any(|top| top.root_key() == found.key);
             if (found.is_directory && (!is_posix || is_top())) || (read_only && !ignores) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // A persistent open of it that could not be brought back yet keeps its file.
-            if call.link.core.is_left_over(&self.share, found.key) {
+            if call.core.files.is_left_over(&self.share, found.key) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Also of what nobody has open: it stays so.
-            let victim = call.link.core.nodes.node(found.key);
-            if let Some(claimed) = evict(call, open, &victim).await? {
+            let victim = call.core.files.nodes.node(found.key);
+            if found.has_several_names() {
+                victim.lock().is_linked = true;
+            }
+            let name = Some((&*self.share, &located.path));
+            if let Some(claimed) = evict(call, open, &victim, name).await? {
                 let claimed = Some(claimed);
                 let to = located.path;
                 return Ok(Cleared { to, creation: None, replace, claimed, before });
@@ -237,23 +259,36 @@ pub(super) fn replacement(
 
 /// MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
 /// a handle or maps a region is asked to let go first. Nobody opens what has given way as long as it is claimed.
-/// `None`: its name was just being taken, and what has it now has to be looked up.
+/// Opens by another name than `name` keep theirs. `None`: its name was just being taken, and what has it now has to be
+/// looked up.
 pub(super) async fn evict(
     call: &Call,
     open: &Open,
     victim: &Arc<Node>,
+    name: Option<(&Share, &SharePath)>,
 ) -> Result<Option<Claimed>, NtStatus> {
     call.yield_caching(victim, open.owner, Intent::Unlink).await?;
     yield_streams(call, victim, open.owner).await?;
-    call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
+    let elsewhere = name.map(|name| opens_by_other_names(victim, name)).unwrap_or_default();
+    let is_in_the_way = |region: &Region| !elsewhere.contains(&region.open_serial);
+    call.recall(victim, RecallReason::RENAME_OVER, is_in_the_way).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.
     let is_posix = open.path().naming() == Naming::Posix;
-    let gives_way = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+    let gives_way = |state: &NodeState, open: &OpenRecord| {
+        let is_elsewhere = |(share, path)| state.is_by_another_name(open, share, path);
+        (is_posix && open.path.naming() == Naming::Posix) || name.is_some_and(is_elsewhere)
+    };
     let claimed = Node::claim_victim(victim, gives_way)?;
     if claimed.is_none() {
         call.wait(victim.removed()).await?;
     }
     Ok(claimed)
+}
+
+fn opens_by_other_names(victim: &Node, (share, path): (&Share, &SharePath)) -> HashSet<OpenSerial> {
+    let state = victim.lock();
+    let is_elsewhere = |open: &&OpenRecord| state.is_by_another_name(open, share, path);
+    state.opens.iter().filter(is_elsewhere).map(|open| open.serial).collect()
 }
 
 /// How often a name is looked up that others take meanwhile.

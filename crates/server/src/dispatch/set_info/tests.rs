@@ -59,9 +59,9 @@ async fn a_deletion_that_is_refused_leaves_other_handles_their_own() {
             });
             assert_eq!(granted, Ok(()));
         }
-        one.close(&rig.core).unwrap();
+        one.close(&rig.core.files).unwrap();
         assert!(is_there(), "another handle is open");
-        other.close(&rig.core).unwrap();
+        other.close(&rig.core.files).unwrap();
         assert!(!is_there(), "asked first: {is_asked_first}");
     }
 }
@@ -73,11 +73,11 @@ async fn a_deletion_refused_to_all_who_ask_is_nobodys() {
     let refused = ask_to_go(&one, LEAVE, || {
         ask_to_go(&other, LEAVE, || Ok(false)).unwrap_err();
         // Nor that of a handle that has gone meanwhile.
-        one.close(&rig.core).unwrap();
+        one.close(&rig.core.files).unwrap();
         Ok(false)
     });
     assert_eq!(refused, Err(NtStatus::DIRECTORY_NOT_EMPTY));
-    other.close(&rig.core).unwrap();
+    other.close(&rig.core.files).unwrap();
     assert!(rig.dir.path().join("d").exists());
 }
 
@@ -87,9 +87,10 @@ async fn a_deletion_waits_for_a_file_made_by_the_directorys_next_name() {
     let open = open(&rig).await;
     // A rename is on the disk, and not noted yet.
     std::fs::rename(rig.dir.path().join("d"), rig.dir.path().join("e")).unwrap();
-    let (share, path) = (Arc::clone(&rig.core.shares()[0]), SharePath::parse("e\\f").unwrap());
+    let (share, path) =
+        (Arc::clone(&rig.core.files.shares()[0]), SharePath::parse("e\\f").unwrap());
     let spot = Spot::of(&share.new_name(&path).unwrap());
-    let claim = rig.core.nodes.makings.claim(spot, &share, &path, Makes::File).unwrap();
+    let claim = rig.core.files.nodes.makings.claim(spot, &share, &path, Makes::File).unwrap();
     let is_made = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {

@@ -76,7 +76,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
         guid: Guid([1; 16]),
         tcp_address: None,
         announced: Vec::new(),
-        push: Push::new(PushPolicy::default(), Clock::host()),
+        push: Push::new(PushPolicy::default(), Clock::host(), runtime.handle().clone()),
         runtime: runtime.handle().clone(),
         first_serial: 1,
     }))
@@ -383,7 +383,10 @@ fn an_engine_thread_that_panics_ends_its_connections_and_is_counted() {
     assert_eq!(fixture.thread.take().unwrap().stop(), 0);
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
     assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
-    assert_eq!(fixture.core.counters.panics.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(
+        fixture.core.connections.counters.panics.load(std::sync::atomic::Ordering::Relaxed),
+        1
+    );
 }
 
 /// Memory whose flushes wait until the test drops its end of a channel.

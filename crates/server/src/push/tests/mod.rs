@@ -16,6 +16,7 @@ macro_rules! assert_waits {
 mod device;
 mod durable;
 mod engine;
+mod races;
 pub(crate) mod rig;
 mod volume;
 
@@ -33,10 +34,11 @@ use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create}
 use tree::{DosAttributes, SharePath};
 
 use self::rig::{LEN, Opened, Rig};
-use super::sweep::recall_expired;
+use super::Region;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
+use crate::upkeep::recall_expired;
 
 const PAGE: u64 = 4096;
 
@@ -55,35 +57,48 @@ async fn wait(rig: &Rig, open: Opened, room: u32) -> Result<Vec<RegistrationId>,
 }
 
 fn node(rig: &Rig, open: Opened) -> Arc<Node> {
-    let session = rig.core.session(7).unwrap();
+    let session = rig.core.sessions.get(7).unwrap();
     Arc::clone(&session.open(open.id.persistent, open.id.volatile).unwrap().node)
 }
 
 async fn recall(rig: &Rig, open: Opened) {
-    crate::push::recall(&rig.core, &node(rig, open), RecallReason::REMAP, |_| true).await;
+    crate::push::recall(&rig.core.push, &node(rig, open), RecallReason::REMAP, |_| true).await;
 }
 
-/// Runs every task that can run.
+/// Runs a test on one thread, with one more for work that may wait.
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(test)
+}
+
+/// Runs every task that can run, and all work that may wait, of a test in [`run`]: work that is neither done nor waits for
+/// an event would look as if it waited.
 async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
+    for _ in 0..20 {
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        // The one thread has done what it was asked before.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
     }
 }
 
-#[tokio::test]
-async fn a_recall_stays_unreported_until_a_wait_has_room_for_it() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let one = rig.map(open, 0, PAGE).await.unwrap().registration;
-    let two = rig.map(open, PAGE, PAGE).await.unwrap().registration;
-    let mut recall = Box::pin(recall(&rig, open));
-    assert_waits!(recall);
-    assert_eq!(wait(&rig, open, 16 + 23).await, Err(NtStatus::BUFFER_TOO_SMALL));
-    let mut told = wait(&rig, open, 16 + 24).await.unwrap();
-    assert_eq!(told.len(), 1);
-    told.extend(wait(&rig, open, 4096).await.unwrap());
-    told.sort();
-    assert_eq!(told, [one, two]);
+#[test]
+fn a_recall_stays_unreported_until_a_wait_has_room_for_it() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let one = rig.map(open, 0, PAGE).await.unwrap().registration;
+        let two = rig.map(open, PAGE, PAGE).await.unwrap().registration;
+        let mut recall = Box::pin(recall(&rig, open));
+        assert_waits!(recall);
+        assert_eq!(wait(&rig, open, 16 + 23).await, Err(NtStatus::BUFFER_TOO_SMALL));
+        let mut told = wait(&rig, open, 16 + 24).await.unwrap();
+        assert_eq!(told.len(), 1);
+        told.extend(wait(&rig, open, 4096).await.unwrap());
+        told.sort();
+        assert_eq!(told, [one, two]);
+    });
 }
 
 #[tokio::test]
@@ -115,38 +130,42 @@ async fn one_open_has_a_bounded_number_of_regions() {
     rig.map(open, 0, PAGE).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_wait_without_room_does_not_end_an_earlier_wait() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let mut first = Box::pin(wait(&rig, open, 4096));
-    assert_waits!(first);
-    assert_eq!(wait(&rig, open, 0).await, Err(NtStatus::BUFFER_TOO_SMALL));
-    let mut recall = Box::pin(recall(&rig, open));
-    assert_waits!(recall);
-    assert_eq!(first.await, Ok(vec![mapped.registration]));
+#[test]
+fn a_wait_without_room_does_not_end_an_earlier_wait() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let mapped = rig.map(open, 0, PAGE).await.unwrap();
+        let mut first = Box::pin(wait(&rig, open, 4096));
+        assert_waits!(first);
+        assert_eq!(wait(&rig, open, 0).await, Err(NtStatus::BUFFER_TOO_SMALL));
+        let mut recall = Box::pin(recall(&rig, open));
+        assert_waits!(recall);
+        assert_eq!(first.await, Ok(vec![mapped.registration]));
+    });
 }
 
-#[tokio::test]
-async fn no_region_is_mapped_while_its_file_is_resized() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let other = rig.open("f", 1).await;
-    let mapped = rig.map(open, LEN - PAGE, PAGE).await.unwrap();
-    let mut cut = Box::pin(rig.set_end(other, PAGE));
-    assert_waits!(cut);
-    // The request waits for the region it found; it would not wait for a region mapped now.
-    let mut late = Box::pin(rig.map(open, LEN - 2 * PAGE, PAGE));
-    assert_waits!(late);
-    let mut kept = Box::pin(rig.map(open, 0, PAGE));
-    assert_waits!(kept);
-    unmap(&rig, open, &mapped).await.unwrap();
-    cut.await.unwrap();
-    assert_eq!(rig.size("f"), PAGE);
-    assert_eq!(late.await.err(), Some(NtStatus::INVALID_PARAMETER));
-    kept.await.unwrap();
-    assert_eq!(rig.registered(), 1);
+#[test]
+fn no_region_is_mapped_while_its_file_is_resized() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let other = rig.open("f", 1).await;
+        let mapped = rig.map(open, LEN - PAGE, PAGE).await.unwrap();
+        let mut cut = Box::pin(rig.set_end(other, PAGE));
+        assert_waits!(cut);
+        // The request waits for the region it found; it would not wait for a region mapped now.
+        let mut late = Box::pin(rig.map(open, LEN - 2 * PAGE, PAGE));
+        assert_waits!(late);
+        let mut kept = Box::pin(rig.map(open, 0, PAGE));
+        assert_waits!(kept);
+        unmap(&rig, open, &mapped).await.unwrap();
+        cut.await.unwrap();
+        assert_eq!(rig.size("f"), PAGE);
+        assert_eq!(late.await.err(), Some(NtStatus::INVALID_PARAMETER));
+        kept.await.unwrap();
+        assert_eq!(rig.registered(), 1);
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -175,26 +194,28 @@ async fn no_region_outlives_the_bytes_it_covers() {
     assert_eq!(rig.registered(), 0);
 }
 
-#[tokio::test]
-async fn a_returned_lease_ends_the_regions_mapped_under_it() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let node = node(&rig, open);
-    let stranger = Owner::Lease { client: [9; 16], key: [9; 16] };
-    assert!(node.begin_breaks(stranger, Intent::Open).is_some(), "an answer is owed");
-    rig.engine.hold();
-    let state = create::LeaseState::READ | create::LeaseState::HANDLE;
-    let ack = LeaseBreakAck { lease_key: create::LeaseKey([1; 16]), state };
-    let mut answered = Box::pin(rig.ask(Command::OPLOCK_BREAK, |out| ack.emit(out)));
-    assert_waits!(answered);
-    assert_eq!(rig.registered(), 0, "the tag is void at once");
-    rig.engine.release();
-    answered.await.unwrap();
-    assert_eq!(rig.core.push.counts().0, 0);
-    assert!(node.lock().regions.is_empty());
-    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
-    assert_eq!(rig.map(open, 0, PAGE).await.err(), Some(NtStatus::OPLOCK_NOT_GRANTED));
+#[test]
+fn a_returned_lease_ends_the_regions_mapped_under_it() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let mapped = rig.map(open, 0, PAGE).await.unwrap();
+        let node = node(&rig, open);
+        let stranger = Owner::Lease { client: [9; 16], key: [9; 16] };
+        assert!(node.begin_breaks(stranger, Intent::Open).is_some(), "an answer is owed");
+        rig.engine.hold();
+        let state = create::LeaseState::READ | create::LeaseState::HANDLE;
+        let ack = LeaseBreakAck { lease_key: create::LeaseKey([1; 16]), state };
+        let mut answered = Box::pin(rig.ask(Command::OPLOCK_BREAK, |out| ack.emit(out)));
+        assert_waits!(answered);
+        assert_eq!(rig.registered(), 0, "the tag is void at once");
+        rig.engine.release();
+        answered.await.unwrap();
+        assert_eq!(rig.core.push.counts().0, 0);
+        assert!(!node.lock().is_obstructed());
+        assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
+        assert_eq!(rig.map(open, 0, PAGE).await.err(), Some(NtStatus::OPLOCK_NOT_GRANTED));
+    });
 }
 
 #[tokio::test]
@@ -247,146 +268,164 @@ async fn a_time_set_by_the_client_survives_earlier_pushed_bytes() {
     assert_eq!(modified, SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
 }
 
-#[tokio::test]
-async fn a_recall_after_unmap_or_close_asks_no_client() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    unmap(&rig, open, &mapped).await.unwrap();
-    let mut waiting = Box::pin(wait(&rig, open, 4096));
-    assert_waits!(waiting);
-    recall(&rig, open).await;
-    assert_waits!(waiting);
-    rig.map(open, 0, PAGE).await.unwrap();
-    let node = node(&rig, open);
-    rig.close(open.id).await;
-    assert_eq!(waiting.await, Err(NtStatus::FILE_CLOSED));
-    assert_eq!((rig.registered(), rig.core.push.counts().0), (0, 0));
-    crate::push::recall(&rig.core, &node, RecallReason::REMAP, |_| true).await;
+#[test]
+fn a_recall_after_unmap_or_close_asks_no_client() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let mapped = rig.map(open, 0, PAGE).await.unwrap();
+        unmap(&rig, open, &mapped).await.unwrap();
+        let mut waiting = Box::pin(wait(&rig, open, 4096));
+        assert_waits!(waiting);
+        recall(&rig, open).await;
+        assert_waits!(waiting);
+        rig.map(open, 0, PAGE).await.unwrap();
+        let node = node(&rig, open);
+        rig.close(open.id).await;
+        assert_eq!(waiting.await, Err(NtStatus::FILE_CLOSED));
+        assert_eq!((rig.registered(), rig.core.push.counts().0), (0, 0));
+        crate::push::recall(&rig.core.push, &node, RecallReason::REMAP, |_| true).await;
+    });
 }
 
-#[tokio::test]
-async fn a_region_recalled_twice_is_reported_once_and_ends_once() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let mut first = Box::pin(recall(&rig, open));
-    let mut second = Box::pin(recall(&rig, open));
-    assert_waits!(first);
-    assert_waits!(second);
-    assert_eq!(wait(&rig, open, 4096).await, Ok(vec![mapped.registration]));
-    let mut again = Box::pin(wait(&rig, open, 4096));
-    assert_waits!(again);
-    unmap(&rig, open, &mapped).await.unwrap();
-    tokio::join!(first, second);
-    assert_waits!(again);
+#[test]
+fn a_region_recalled_twice_is_reported_once_and_ends_once() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        let mapped = rig.map(open, 0, PAGE).await.unwrap();
+        let mut first = Box::pin(recall(&rig, open));
+        let mut second = Box::pin(recall(&rig, open));
+        assert_waits!(first);
+        assert_waits!(second);
+        assert_eq!(wait(&rig, open, 4096).await, Ok(vec![mapped.registration]));
+        let mut again = Box::pin(wait(&rig, open, 4096));
+        assert_waits!(again);
+        unmap(&rig, open, &mapped).await.unwrap();
+        tokio::join!(first, second);
+        assert_waits!(again);
+    });
 }
 
-#[tokio::test]
-async fn a_region_is_revoked_after_its_operations_have_ended() {
-    let rig = Rig::with_grace(Duration::ZERO);
-    let open = rig.open("f", 1).await;
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let region = node(&rig, open).lock().regions[0].clone();
-    // A commit by control, and an operation on the engine.
-    let committing = region.begin_commit().unwrap();
-    rig.engine.hold();
-    let mut recall = Box::pin(recall(&rig, open));
-    while rig.registered() > 0 {
+#[test]
+fn a_region_is_revoked_after_its_operations_have_ended() {
+    run(async {
+        let rig = Rig::with_grace(Duration::ZERO);
+        let open = rig.open("f", 1).await;
+        let mapped = rig.map(open, 0, PAGE).await.unwrap();
+        let region = Region::all_of(&node(&rig, open)).remove(0);
+        // A commit by control, and an operation on the engine.
+        let committing = region.begin_commit().unwrap();
+        rig.engine.hold();
+        let mut recall = Box::pin(recall(&rig, open));
+        while rig.registered() > 0 {
+            assert_waits!(recall);
+        }
+        assert!(region.begin_commit().is_none(), "nothing new begins");
         assert_waits!(recall);
-    }
-    assert!(region.begin_commit().is_none(), "nothing new begins");
-    assert_waits!(recall);
-    rig.engine.release();
-    assert_waits!(recall);
-    drop(committing);
-    recall.await;
-    unmap(&rig, open, &mapped).await.expect("a revoked one is there until it is unmapped");
-    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
+        rig.engine.release();
+        assert_waits!(recall);
+        drop(committing);
+        recall.await;
+        unmap(&rig, open, &mapped).await.expect("a revoked one is there until it is unmapped");
+        assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
+    });
 }
 
-#[tokio::test]
-async fn the_grace_ends_although_the_asking_request_gave_up() {
-    let rig = Rig::with_grace(Duration::from_millis(1));
-    let open = rig.open("f", 1).await;
-    rig.map(open, 0, PAGE).await.unwrap();
-    let region = node(&rig, open).lock().regions[0].clone();
-    let mut recall = Box::pin(recall(&rig, open));
-    assert_waits!(recall);
-    drop(recall);
-    region.wait_ended().await;
-    assert_eq!(rig.registered(), 0);
+#[test]
+fn the_grace_ends_although_the_asking_request_gave_up() {
+    run(async {
+        let rig = Rig::with_grace(Duration::from_millis(1));
+        let open = rig.open("f", 1).await;
+        rig.map(open, 0, PAGE).await.unwrap();
+        let region = Region::all_of(&node(&rig, open)).remove(0);
+        // However fast the grace ends, the recall waits for what the engine has under way.
+        rig.engine.hold();
+        let mut recall = Box::pin(recall(&rig, open));
+        assert_waits!(recall);
+        drop(recall);
+        rig.engine.release();
+        region.wait_ended().await;
+        assert_eq!(rig.registered(), 0);
+    });
 }
 
-#[tokio::test]
-async fn regions_of_a_session_with_an_expired_ticket_are_recalled() {
-    let rig = Rig::with_grace(Duration::from_millis(1));
-    let open = rig.open("f", 1).await;
-    rig.map(open, 0, PAGE).await.unwrap();
-    let session = rig.core.session(7).unwrap();
-    session.set_expiry(Some(FileTime(u64::MAX - 1)));
-    recall_expired(Arc::clone(&rig.core)).await;
-    assert_eq!(rig.registered(), 1, "there is time left");
+#[test]
+fn regions_of_a_session_with_an_expired_ticket_are_recalled() {
+    run(async {
+        let rig = Rig::with_grace(Duration::from_millis(1));
+        let open = rig.open("f", 1).await;
+        rig.map(open, 0, PAGE).await.unwrap();
+        let session = rig.core.sessions.get(7).unwrap();
+        session.set_expiry(Some(FileTime(u64::MAX - 1)));
+        recall_expired(Arc::clone(&rig.core)).await;
+        assert_eq!(rig.registered(), 1, "there is time left");
 
-    let code = ControlCode::WAIT_REGION_RECALL;
-    let mut told = Box::pin(rig.control(open, code, |out| RecallRequest.emit(out), 4096));
-    assert_waits!(told);
-    session.set_expiry(Some(FileTime(1)));
-    recall_expired(Arc::clone(&rig.core)).await;
-    assert_eq!(rig.registered(), 0);
-    let recalls = RecallResponse::parse(&told.await.unwrap()).unwrap().recalls;
-    assert_eq!(recalls[0].reason, RecallReason::SESSION_EXPIRED);
-    // The region is not recalled again, and without a ticket no region is mapped.
-    recall_expired(Arc::clone(&rig.core)).await;
-    let refused = rig.map(open, PAGE, PAGE).await.err();
-    assert_eq!(refused, Some(NtStatus::NETWORK_SESSION_EXPIRED));
-    session.set_expiry(None);
-    rig.map(open, PAGE, PAGE).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_server_that_stops_recalls_every_region_and_maps_none() {
-    let rig = Rig::new();
-    let (one, two) = (rig.open("one", 1).await, rig.open("two", 2).await);
-    let mapped = [rig.map(one, 0, PAGE).await.unwrap(), rig.map(two, 0, PAGE).await.unwrap()];
-    let mut stopped = Box::pin(crate::push::stop(&rig.core, Duration::from_secs(3600)));
-    assert_waits!(stopped);
-    for (open, mapped) in [one, two].into_iter().zip(&mapped) {
         let code = ControlCode::WAIT_REGION_RECALL;
-        let output = rig.control(open, code, |out| RecallRequest.emit(out), 4096).await.unwrap();
-        assert_eq!(
-            RecallResponse::parse(&output).unwrap().recalls[0].reason,
-            RecallReason::SHUTDOWN
-        );
-        assert_waits!(stopped);
-        unmap(&rig, open, mapped).await.unwrap();
-    }
-    stopped.await;
-    assert_eq!(rig.map(one, 0, PAGE).await.err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+        let mut told = Box::pin(rig.control(open, code, |out| RecallRequest.emit(out), 4096));
+        assert_waits!(told);
+        session.set_expiry(Some(FileTime(1)));
+        recall_expired(Arc::clone(&rig.core)).await;
+        assert_eq!(rig.registered(), 0);
+        let recalls = RecallResponse::parse(&told.await.unwrap()).unwrap().recalls;
+        assert_eq!(recalls[0].reason, RecallReason::SESSION_EXPIRED);
+        // The region is not recalled again, and without a ticket no region is mapped.
+        recall_expired(Arc::clone(&rig.core)).await;
+        let refused = rig.map(open, PAGE, PAGE).await.err();
+        assert_eq!(refused, Some(NtStatus::NETWORK_SESSION_EXPIRED));
+        session.set_expiry(None);
+        rig.map(open, PAGE, PAGE).await.unwrap();
+    });
 }
 
-#[tokio::test]
-async fn a_server_that_stops_waits_at_most_its_shutdown_grace() {
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    rig.map(open, 0, PAGE).await.unwrap();
-    let mut recall = Box::pin(recall(&rig, open));
-    assert_waits!(recall);
-    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
-    recall.await;
-    assert_eq!(rig.registered(), 0);
-    // Nor does it wait for a device that hangs.
-    let rig = Rig::new();
-    let open = rig.open("f", 1).await;
-    rig.map(open, 0, PAGE).await.unwrap();
-    rig.engine.hold();
-    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+#[test]
+fn a_server_that_stops_recalls_every_region_and_maps_none() {
+    run(async {
+        let rig = Rig::new();
+        let (one, two) = (rig.open("one", 1).await, rig.open("two", 2).await);
+        let mapped = [rig.map(one, 0, PAGE).await.unwrap(), rig.map(two, 0, PAGE).await.unwrap()];
+        let mut stopped = Box::pin(crate::push::stop(&rig.core.push, Duration::from_secs(3600)));
+        assert_waits!(stopped);
+        for (open, mapped) in [one, two].into_iter().zip(&mapped) {
+            let code = ControlCode::WAIT_REGION_RECALL;
+            let output =
+                rig.control(open, code, |out| RecallRequest.emit(out), 4096).await.unwrap();
+            assert_eq!(
+                RecallResponse::parse(&output).unwrap().recalls[0].reason,
+                RecallReason::SHUTDOWN
+            );
+            assert_waits!(stopped);
+            unmap(&rig, open, mapped).await.unwrap();
+        }
+        stopped.await;
+        assert_eq!(rig.map(one, 0, PAGE).await.err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    });
+}
+
+#[test]
+fn a_server_that_stops_waits_at_most_its_shutdown_grace() {
+    run(async {
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        rig.map(open, 0, PAGE).await.unwrap();
+        let mut recall = Box::pin(recall(&rig, open));
+        assert_waits!(recall);
+        crate::push::stop(&rig.core.push, Duration::from_millis(1)).await;
+        recall.await;
+        assert_eq!(rig.registered(), 0);
+        // Nor does it wait for a device that hangs.
+        let rig = Rig::new();
+        let open = rig.open("f", 1).await;
+        rig.map(open, 0, PAGE).await.unwrap();
+        rig.engine.hold();
+        crate::push::stop(&rig.core.push, Duration::from_millis(1)).await;
+    });
 }
 
 #[tokio::test]
 async fn a_mapped_file_keeps_its_name_through_a_crash() {
     let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
-    let share = Arc::clone(&rig.core.shares()[0]);
+    let share = Arc::clone(&rig.core.files.shares()[0]);
     let file =
         share.create_file(MayAdd::TEST, &SharePath::parse("f").unwrap(), DosAttributes::default());
     file.unwrap().set_size(LEN).unwrap();

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
-use basics::{Clock, Environment};
+use basics::{Clock, Environment, TimeSource};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use remote::host::{HostError, Later, PushConnection, Registrar};
@@ -28,19 +28,21 @@ use smb::{
     Command, ControlCode, FileId, Guid, Header, HeaderFlags, IoctlRequest, IoctlResponse,
     MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
 };
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tree::{Body, CommonNames, Share, ShareConfig};
 
 use crate::access;
+use crate::access::Target;
+use crate::access::{Identity, Tree};
 use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::connections::link::Agreed;
+use crate::connections::session::SessionParts;
+use crate::connections::{Channel, Link, Outbox, Parcel, Session};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::service::{Core, CoreParts};
-use crate::state::link::Agreed;
-use crate::state::session::SessionParts;
-use crate::state::tree::Target;
-use crate::state::{Channel, Identity, Link, Outbox, Parcel, Session, Tree};
 
 /// The server, its engine and its client.
 pub(crate) struct Rig {
@@ -56,7 +58,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Imitates a client that has lost its connection and set up another session.
     pub(crate) fn reconnect(&mut self) {
-        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
+        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.files.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
         self.core.end_session(old);
         self.channel = channel;
@@ -65,7 +67,8 @@ impl Rig {
 
     /// Another session of the user, over no connection yet.
     pub(crate) fn log_on_beside(&self) -> Arc<Session> {
-        let (id, share) = (self.channel.session.id + 1_000, Arc::clone(&self.core.shares()[0]));
+        let (id, share) =
+            (self.channel.session.id + 1_000, Arc::clone(&self.core.files.shares()[0]));
         let (channel, _) = log_on(&self.core, id, share);
         Arc::clone(&channel.session)
     }
@@ -91,7 +94,12 @@ impl Rig {
 
     /// A share in a directory of its own in `parent`.
     pub(crate) fn on(parent: &str, grace: Duration) -> Self {
-        Self::of_share(parent, grace, |_| {})
+        Self::of_share(parent, grace, Clock::host(), |_| {})
+    }
+
+    /// A share in memory, by this clock.
+    pub(crate) fn at(clock: Clock) -> Self {
+        Self::of_share("/dev/shm", Duration::from_secs(3600), clock, |_| {})
     }
 
     /// A share in memory, with a node `device` that stands for a medium.
@@ -105,14 +113,19 @@ impl Rig {
     }
 
     fn with_node(show: impl FnOnce(&mut Share)) -> Self {
-        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), show);
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
         rig
     }
 
-    fn of_share(parent: &str, grace: Duration, change: impl FnOnce(&mut Share)) -> Self {
+    fn of_share(
+        parent: &str,
+        grace: Duration,
+        clock: Clock,
+        change: impl FnOnce(&mut Share),
+    ) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let mut exported = ShareConfig::new("data", dir.path());
         exported.emulate_persistence = true;
@@ -120,7 +133,7 @@ impl Rig {
         change(&mut share);
         let share = Arc::new(share);
         let core = Arc::new(Core::new(CoreParts {
-            environment: Environment::host(),
+            environment: Environment { clock: clock.clone(), ..Environment::host() },
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
             names: CommonNames::default(),
@@ -130,15 +143,24 @@ impl Rig {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }, Clock::host()),
-            runtime: tokio::runtime::Handle::current(),
+            push: Push::new(
+                PushPolicy { grace, ..PushPolicy::default() },
+                clock,
+                Handle::current(),
+            ),
+            runtime: Handle::current(),
             first_serial: 1,
         }));
         let address = "127.0.0.1:5445".parse().unwrap();
         let engine = Arc::new(TestEngine::default());
         core.push.attach(Arc::clone(&engine) as Arc<dyn Registrar>, address, None);
-        let link =
-            Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
+        let link = Arc::new(Link::new(
+            Arc::clone(&core.connections),
+            address,
+            address,
+            Box::new(Nowhere),
+            None,
+        ));
         link.agreed.set(agreed()).unwrap();
         let (channel, tree) = log_on(&core, 7, share);
         Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
@@ -303,6 +325,7 @@ impl Rig {
         body(&mut frame);
         let range = 0..frame.len();
         let mut call = Call {
+            core: Arc::clone(&self.core),
             link: Arc::clone(&self.link),
             header,
             channel: Arc::clone(&self.channel),
@@ -339,7 +362,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity: Identity::user("user"),
-        account: core.accounts.of(&Identity::user("user")),
+        account: core.connections.accounts.of(&Identity::user("user")),
         place: None,
         agreed: agreed(),
         signing: Some(signing),
@@ -350,7 +373,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
         since: core.now(),
     }));
     let tree = session.connect_tree(Target::Disk(share), access::Rights::ALL).unwrap();
-    assert!(core.add_session(Arc::clone(&session)));
+    assert!(core.sessions.add(Arc::clone(&session)));
     (Arc::new(Channel { session, signing: Some(of_channel) }), tree)
 }
 
@@ -456,6 +479,28 @@ fn agreed() -> Agreed {
         signing: SigningAlgorithm::AesCmac,
         cipher: None,
         posix: false,
+    }
+}
+
+/// A clock that lets a second pass each time it is looked at. It is a day behind the timers of tokio, which therefore
+/// have fired when they are set: what waits for a deadline alone is over at once, after as many looks as it takes.
+pub(crate) fn hasty_clock() -> Clock {
+    let started = Instant::now() - Duration::from_secs(24 * 3600);
+    Clock::given(Arc::new(Hasty { started, looks: AtomicU64::new(0) }))
+}
+
+struct Hasty {
+    started: Instant,
+    looks: AtomicU64,
+}
+
+impl TimeSource for Hasty {
+    fn now(&self) -> Instant {
+        self.started + Duration::from_secs(self.looks.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
     }
 }
 

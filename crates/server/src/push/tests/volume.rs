@@ -31,7 +31,7 @@ impl Body for Volume {
         InlineIo::CachedReads
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }
 
@@ -79,7 +79,7 @@ async fn a_volume_is_read_written_and_flushed_by_messages_and_never_mapped() {
     let context = CreateRequestContext::QueryOnDiskId;
     let pdu = rig.create("device", 1, CreateDisposition::OPEN, context).await.unwrap();
     let response = CreateResponse::parse(&pdu).unwrap();
-    let is_push = |context: &CreateResponseContext| match context {
+    let is_push = |context: &CreateResponseContext<'_>| match context {
         CreateResponseContext::Push(answer) => Some(answer.clone()),
         _ => None,
     };

@@ -11,8 +11,8 @@ use super::inspect::{self, Fetch, Look, Place};
 use super::mailbox::{Fetched, Item};
 use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
+use crate::connections::{Frame, Parcel};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
-use crate::state::{Frame, Parcel};
 
 /// A request that waits for the SMB side to return from a task.
 #[derive(Debug)]

@@ -26,8 +26,8 @@ use super::peer::Home;
 use super::spares::Spares;
 use super::table::DirectId;
 use super::transfers::{Pull, Push};
-use crate::state::Parcel;
-use crate::transport::admission::Bell;
+use crate::connections::Parcel;
+use crate::connections::waiting::Bell;
 
 /// An item for a peer to handle, in order.
 #[derive(Debug)]

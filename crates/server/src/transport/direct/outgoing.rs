@@ -21,7 +21,8 @@ use super::inspect::Place;
 use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
 use super::transfers::Asker;
-use crate::state::{Parcel, Room};
+use crate::connections::Parcel;
+use crate::state::Room;
 
 impl Peer {
     /// Does the work that is possible now; [`Peer::has_backlog`] reports whether more is left.

@@ -26,8 +26,9 @@ use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
 use super::staging::{Budget, Holder};
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
+use crate::connections::Frame;
 use crate::limits::Limits;
-use crate::state::{Frame, Room};
+use crate::state::Room;
 use crate::transport::served::Served;
 
 /// See the module.
@@ -100,11 +101,11 @@ impl Smb {
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
         let connection = &mut self.0.connection;
         connection.link.hear();
-        let begun = connection.link.core.reactor.begin();
+        let begun = connection.core.connections.reactor.begin();
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
-        connection.link.core.reactor.note(begun, connection.last_command());
+        connection.core.connections.reactor.note(begun, connection.last_command());
         let outcome = outcome.map_err(|_| {
-            connection.link.core.note_panic("a request");
+            connection.core.note_panic("a request");
             End::LocalPanic
         })?;
         let unproven = outcome.map_err(End::from)?;

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::cursor::Cursor;
 use super::mailbox::{Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
-use crate::state::{Outbox, Parcel, RemoteMemory, Transfer};
+use crate::connections::{Outbox, Parcel, RemoteMemory, Transfer};
 
 /// Sends answers, through the mailbox.
 #[derive(Debug)]

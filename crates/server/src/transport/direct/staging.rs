@@ -101,7 +101,7 @@ impl Budget {
         }
         let staging = Staging::new(engine, qp, holder.clone())?;
         self.places.take(holder);
-        self.core.counters.stagings.fetch_add(1, Ordering::Relaxed);
+        self.core.connections.counters.stagings.fetch_add(1, Ordering::Relaxed);
         Ok(Some(staging))
     }
 
@@ -130,7 +130,7 @@ impl Budget {
             let _ = engine.deregister(staging.qp, staging.region.rkey);
         }
         self.places.give_back(&staging.holder);
-        self.core.counters.stagings.fetch_sub(1, Ordering::Relaxed);
+        self.core.connections.counters.stagings.fetch_sub(1, Ordering::Relaxed);
         self.wake_one();
     }
 

@@ -19,9 +19,9 @@ use super::private_data;
 use super::receives::{SLOT_LEN, SLOTS};
 use super::remote::{Answers, Buffers};
 use super::staging::Budget;
+use crate::connections::Link;
 use crate::dispatch::{Connection, LONG};
 use crate::service::Core;
-use crate::state::Link;
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
 
@@ -75,13 +75,13 @@ impl Direct {
         let room = Buffers::room();
         let buffers = Buffers::new(Arc::clone(mailbox), Arc::clone(&room));
         let link = Link::new(
-            Arc::clone(&self.shared.core),
+            Arc::clone(&self.shared.core.connections),
             request.peer,
             request.local,
             Box::new(Answers(Arc::clone(mailbox))),
             Some(Arc::new(buffers)),
         );
-        let connection = Connection::new(Arc::new(link));
+        let connection = Connection::new(Arc::clone(&self.shared.core), Arc::new(link));
         (Box::new(Smb(Served::new(connection, admission))), room)
     }
 
@@ -108,7 +108,7 @@ impl Direct {
         self.next_tick = Some(now + TICK);
         for id in self.peers.keys().collect::<Vec<_>>() {
             self.with(engine, id, now, |peer, turn| {
-                peer.check_deadlines(turn.now, &turn.shared.core.limits)
+                peer.check_deadlines(turn.now, &turn.shared.core.connections.limits)
             });
         }
         true
@@ -211,7 +211,8 @@ impl Handler for Direct {
             engine.reject(request.id, &[]);
             return None;
         };
-        let config = Config { read_write_size_max: core.limits.io_size_max, ..SMB_DIRECT };
+        let config =
+            Config { read_write_size_max: core.connections.limits.io_size_max, ..SMB_DIRECT };
         let acceptor = Acceptor::new(config, now)
             .inspect_err(|error| warn!(%error, "SMB Direct refused"))
             .ok();
@@ -225,7 +226,7 @@ impl Handler for Direct {
             return None;
         };
         let (smb, room) = self.smb_side(&mailbox, request, admission);
-        let limits = &self.shared.core.limits;
+        let limits = &self.shared.core.connections.limits;
         let parts = PeerParts {
             id,
             qp,

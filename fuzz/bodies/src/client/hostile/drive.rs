@@ -120,7 +120,7 @@ async fn map(calls: &mut Calls, client: &Client) {
         regions_max: 1,
     };
     let options = OpenOptions::read_write().with_push(push);
-    let settings = RegionSettings { journal_bytes: 64 << 10, ..RegionSettings::default() };
+    let settings = RegionSettings { unconfirmed_bytes: 64 << 10, ..RegionSettings::default() };
     let mapped: Result<AsyncRegion, _> = client.map("file", &options, 0..64 << 10, settings).await;
     calls.count(mapped.is_ok());
     let Ok(region) = mapped else { return };

@@ -84,25 +84,65 @@ impl Server {
         }
         let is_signed = request.flags.contains(HeaderFlags::SIGNED)
             || (request.command == Command::SESSION_SETUP && self.keys.is_some());
-        match &misdeed {
-            Misdeed::Silence => return true,
-            Misdeed::Close => return false,
+        if let Some(stays) = self.instead(&misdeed, request, out) {
+            return stays;
+        }
+        self.distort(&misdeed, request, (&mut header, &mut body), out);
+        let mut frame = Vec::new();
+        header.emit(&mut frame);
+        frame.extend(body);
+        if request.command == Command::NEGOTIATE {
+            self.preauth.update(&frame);
+        }
+        let is_sealed = self.standing == Standing::Sealed && request.session_id == SESSION;
+        match (&misdeed, is_sealed) {
+            (Misdeed::Unsigned, _) => {}
+            (_, true) => self.seal(&mut frame),
+            (_, false) if is_signed => self.sign(&mut frame),
+            (_, false) => {}
+        }
+        deliver(misdeed, frame, out)
+    }
+
+    /// What is done in the place of an answer; `None` if there is one.
+    fn instead(
+        &self,
+        misdeed: &Misdeed,
+        request: &Header,
+        out: &UnboundedSender<Vec<u8>>,
+    ) -> Option<bool> {
+        match misdeed {
+            Misdeed::Silence => Some(true),
+            Misdeed::Close => Some(false),
             Misdeed::PendForEver | Misdeed::Trickle => {
                 say(out, self.interim(request));
-                if misdeed == Misdeed::Trickle {
+                if *misdeed == Misdeed::Trickle {
                     tokio::spawn(trickle(out.clone()));
                 }
-                return true;
+                Some(true)
             }
-            Misdeed::Garbage => return say(out, vec![0xaa; 100]),
+            Misdeed::Garbage => Some(say(out, vec![0xaa; 100])),
             Misdeed::Sealed => {
                 let mut frame = b"\xfdSMB".to_vec();
                 frame.resize(200, 3);
                 frame[44..52].copy_from_slice(&SESSION.0.to_le_bytes());
-                return say(out, frame);
+                Some(say(out, frame))
             }
-            Misdeed::Body(bytes) => body = bytes.clone(),
-            Misdeed::Status(status) => (header.status, body) = (*status, refusal()),
+            _ => None,
+        }
+    }
+
+    /// Changes an answer before it is protected.
+    fn distort(
+        &self,
+        misdeed: &Misdeed,
+        request: &Header,
+        (header, body): (&mut Header, &mut Vec<u8>),
+        out: &UnboundedSender<Vec<u8>>,
+    ) {
+        match misdeed {
+            Misdeed::Body(bytes) => *body = bytes.clone(),
+            Misdeed::Status(status) => (header.status, *body) = (*status, refusal()),
             Misdeed::OtherCommand => header.command = Command(request.command.0 ^ 1),
             Misdeed::OtherMessage => header.message_id = MessageId(request.message_id.0 + 1000),
             Misdeed::OtherSession => header.session_id = SessionId(header.session_id.0 ^ 0x80),
@@ -123,37 +163,6 @@ impl Server {
             }
             _ => {}
         }
-        let mut frame = Vec::new();
-        header.emit(&mut frame);
-        frame.extend(body);
-        if request.command == Command::NEGOTIATE {
-            self.preauth.update(&frame);
-        }
-        let is_sealed = self.standing == Standing::Sealed && request.session_id == SESSION;
-        match (&misdeed, is_sealed) {
-            (Misdeed::Unsigned, _) => {}
-            (_, true) => self.seal(&mut frame),
-            (_, false) if is_signed => self.sign(&mut frame),
-            (_, false) => {}
-        }
-        match misdeed {
-            Misdeed::BadSignature => *frame.last_mut().expect("a header at least") ^= 1,
-            Misdeed::Cut(len) => frame.truncate(len),
-            Misdeed::Outside => frame[20..24].copy_from_slice(&1_000_000_u32.to_le_bytes()),
-            Misdeed::Twice => {
-                say(out, frame.clone());
-            }
-            Misdeed::Late(seconds) => {
-                let out = out.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_secs(seconds)).await;
-                    say(&out, frame)
-                });
-                return true;
-            }
-            _ => {}
-        }
-        say(out, frame)
     }
 
     /// Whether a call of the client waits for the answer and needs it: a file is closed, and a server asked for
@@ -264,3 +273,26 @@ fn say(out: &UnboundedSender<Vec<u8>>, frame: Vec<u8>) -> bool {
 
 const SESSION: SessionId = SessionId(0x77);
 const BREAKS: u8 = 200;
+
+/// Sends a protected answer, damaged, twice or late where the misdeed is that.
+fn deliver(misdeed: Misdeed, frame: Vec<u8>, out: &UnboundedSender<Vec<u8>>) -> bool {
+    let mut frame = frame;
+    match misdeed {
+        Misdeed::BadSignature => *frame.last_mut().expect("a header at least") ^= 1,
+        Misdeed::Cut(len) => frame.truncate(len),
+        Misdeed::Outside => frame[20..24].copy_from_slice(&1_000_000_u32.to_le_bytes()),
+        Misdeed::Twice => {
+            say(out, frame.clone());
+        }
+        Misdeed::Late(seconds) => {
+            let out = out.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                say(&out, frame)
+            });
+            return true;
+        }
+        _ => {}
+    }
+    say(out, frame)
+}

@@ -1,0 +1,48 @@
+//! Closes opens whose client stays away, and tries again what could not be brought back after a crash.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use basics::Clock;
+
+use crate::service::Core;
+use crate::state::closing::close_all;
+use crate::state::durable::Orphans;
+
+/// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
+/// back, as long as the server lives.
+pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clock) {
+    let mut retry_at = clock.now() + LOOK_AGAIN;
+    loop {
+        let now = clock.now();
+        let (due, next) = orphans.take_due(now);
+        {
+            let Some(core) = core.upgrade() else { return };
+            if retry_at <= now {
+                retry_at = now + LOOK_AGAIN;
+                restore_left_over(&core);
+            }
+            if !due.is_empty() {
+                let runtime = core.runtime.clone();
+                // Not waited for: a slow device keeps nobody else's file open.
+                drop(runtime.spawn_blocking(move || close_all(&core.files, due)));
+            }
+        }
+        let at = next.map_or(retry_at, |next| next.min(retry_at));
+        tokio::select! {
+            () = orphans.changed() => {}
+            () = tokio::time::sleep_until(at.into()) => {}
+        }
+    }
+}
+
+// Not waited for, as above.
+fn restore_left_over(core: &Arc<Core>) {
+    for share in core.files.shares().iter().filter(|share| !share.left_over().is_empty()) {
+        let (core_too, share) = (Arc::clone(core), Arc::clone(share));
+        drop(core.runtime.spawn_blocking(move || core_too.restorer().restore_later(&share)));
+    }
+}
+
+// Also how long the task outlives its server.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -1,0 +1,118 @@
+//! What the operator says of a share, and what is wrong with it.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::body::DeviceError;
+use super::error::ShareError;
+
+/// The admission of a user to a share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Admission {
+    /// Everything that the share allows.
+    Full,
+    /// Only read.
+    Reading,
+    /// No access.
+    Refused,
+}
+
+/// The export settings of a share.
+#[derive(Clone, Debug)]
+pub struct ShareConfig {
+    /// The name clients connect to; compared ignoring case.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Refuse every session that does not encrypt.
+    pub encrypt_required: bool,
+    /// Users who may enter and do what the share allows; if this and `readers` are empty, every
+    /// user.
+    pub users: Vec<String>,
+    /// Users who may enter and only read.
+    pub readers: Vec<String>,
+    /// The rights of users without proof of identity: with an unknown name, or no name. Their sessions
+    /// have no keys: nothing of them is signed or encrypted.
+    pub guests: Admission,
+    /// The log of opens that survive a crash of the server: with it clients get persistent handles.
+    /// A file of this share alone, best outside of its directory.
+    pub persistent_opens: Option<PathBuf>,
+    /// Devices of persistent memory (devdax) for which nodes in the directory may stand: such a
+    /// node is a file as long as the device. Any other device in the directory is not served.
+    pub devices: Vec<PathBuf>,
+    /// Lets push commits succeed on memory that does not survive power loss. For tests and
+    /// demonstrations; the class reported to clients stays `volatile`.
+    pub emulate_persistence: bool,
+}
+
+impl ShareConfig {
+    /// A writable share of `path` with every switch off.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            read_only: false,
+            encrypt_required: false,
+            users: Vec::new(),
+            readers: Vec::new(),
+            guests: Admission::Refused,
+            persistent_opens: None,
+            devices: Vec::new(),
+            emulate_persistence: false,
+        }
+    }
+}
+
+/// Why a share cannot be exported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShareOpenError {
+    /// The name is empty, too long, reserved, or holds characters a share name cannot have.
+    #[error("{0:?} cannot be the name of a share")]
+    ConfigName(String),
+    /// The directory cannot be opened.
+    #[error("cannot export {path}: {source}", path = .path.display())]
+    ConfigPath {
+        /// The directory.
+        path: PathBuf,
+        /// The error.
+        source: ShareError,
+    },
+    /// A device cannot be served.
+    #[error("cannot serve {path} as a file: {source}", path = .path.display())]
+    ConfigDevice {
+        /// The device.
+        path: PathBuf,
+        /// The error.
+        source: DeviceError,
+    },
+    /// A file with secrets of the server lies in a share, where clients could read and replace it.
+    #[error("{path} lies in the share {share:?}, whose clients could read and replace it", path = .path.display())]
+    ConfigPrivateFile {
+        /// The file.
+        path: PathBuf,
+        /// The share.
+        share: String,
+    },
+    /// The log of persistent opens cannot be read or written.
+    #[error("cannot keep persistent opens in {path}: {source}", path = .path.display())]
+    ConfigJournal {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
+}
+
+// MS-SRVS §2.2.4: share names are at most 80 characters and not IPC$ and the like.
+pub(super) fn check_share_name(name: &str) -> Result<(), ShareOpenError> {
+    let forbidden = |c: char| c < ' ' || "\"/\\[]:|<>+=;,*?".contains(c);
+    let reserved = name.eq_ignore_ascii_case("IPC$");
+    if name.is_empty() || name.chars().count() > 80 || reserved || name.chars().any(forbidden) {
+        return Err(ShareOpenError::ConfigName(name.to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! One exported directory tree: what its operations need.
+//!
+//! The operations are methods in files of their own, above this one.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use basics::Environment;
+use pmem::DurabilityClass;
+
+#[cfg(any(test, feature = "testing"))]
+use super::body::Body;
+use super::config::{ShareConfig, ShareOpenError, check_share_name};
+use super::devices::Devices;
+use super::error::ShareError;
+use super::inline::InlineIo;
+use super::inode::{self, FileKey};
+use super::journal::Journal;
+use super::left_over::LeftOver;
+use super::lookup::{self, Located, Reach};
+use super::mounts::{FileSystem, Mounts};
+use super::name::SharePath;
+use super::name_locks::NameLocks;
+use super::names::{Names, Table as NamesTable};
+use super::policy::{Fixed, Policy};
+use super::top;
+use super::tunnel::Tunnel;
+use super::unsynced::Unsynced;
+
+/// One exported directory tree.
+#[derive(Debug)]
+pub struct Share {
+    pub(super) name: String,
+    pub(super) root: OwnedFd,
+    pub(super) root_key: FileKey,
+    /// The path of its top when it was opened, without links.
+    pub(super) place: PathBuf,
+    /// The abilities of the top's file system; `mounts` has those of file systems mounted below.
+    pub(super) top: FileSystem,
+    pub(super) mounts: Mounts,
+    pub(super) policy: Policy,
+    pub(super) fixed: Fixed,
+    pub(super) unsynced: Arc<Unsynced>,
+    pub(super) name_locks: Arc<NameLocks>,
+    pub(super) names: Names,
+    pub(super) tunnel: Tunnel,
+    pub(super) devices: Devices,
+    pub(super) journal: Option<Journal>,
+    /// Opens at the end of an earlier server, until they are restored or given up.
+    pub(super) left_over: LeftOver,
+    /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock for all
+    /// shares.
+    pub(super) links: Arc<Mutex<()>>,
+    pub(super) environment: Environment,
+}
+
+impl Share {
+    /// Opens the directory and determines the promises of its file system. Changes nothing on the disk.
+    pub fn open(config: &ShareConfig) -> Result<Self, ShareOpenError> {
+        check_share_name(&config.name)?;
+        let failed = |source| ShareOpenError::ConfigPath { path: config.path.clone(), source };
+        let root = top::open(&config.path).map_err(failed)?;
+        let place = top::resolved(&root, &config.path);
+        let (root_key, _) = inode::identify(&root).map_err(failed)?;
+        let devices = Devices::open(&config.devices, config.read_only)
+            .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
+        let (mounts, environment) = (Mounts::default(), Environment::host());
+        let top = mounts.of(&root).map_err(failed)?;
+        Ok(Self {
+            name: config.name.clone(),
+            root,
+            root_key,
+            place,
+            top,
+            mounts,
+            policy: Policy::new(config),
+            fixed: Fixed::of(config),
+            unsynced: Arc::default(),
+            name_locks: Arc::default(),
+            names: Names::default(),
+            tunnel: Tunnel::default(),
+            devices,
+            journal: None,
+            left_over: LeftOver::new(Vec::new(), environment.clock.now()),
+            links: Arc::default(),
+            environment,
+        })
+    }
+
+    /// Joins the account of unsynced names, the cache of names of directories, and the locks of names and links of
+    /// the server's shares.
+    pub fn keep_names_in(&mut self, common: &CommonNames) {
+        let CommonNames { unsynced, name_locks, names, links } = common.clone();
+        (self.unsynced, self.name_locks) = (unsynced, name_locks);
+        (self.names, self.links) = (Names::in_table(&names), links);
+    }
+
+    /// Uses the clocks and random numbers of its server.
+    pub fn live_in(&mut self, environment: &Environment) {
+        self.environment = environment.clone();
+    }
+
+    /// Whether both shares keep their names in the same tables and locks.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn keeps_names_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.unsynced, &other.unsynced)
+            && Arc::ptr_eq(&self.name_locks, &other.name_locks)
+            && self.names.are_in_table_of(&other.names)
+            && Arc::ptr_eq(&self.links, &other.links)
+    }
+
+    /// The name clients connect to.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The durability class of a write at the share's top. Other file systems may be mounted below:
+    /// [`Entry::class`] is the class of a file.
+    pub fn class(&self) -> DurabilityClass {
+        self.top.class
+    }
+
+    /// The log of persistent opens; without it there are none.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    /// The opens of an earlier server that are not restored yet.
+    pub fn left_over(&self) -> &LeftOver {
+        &self.left_over
+    }
+
+    /// Whether push commits on volatile memory succeed.
+    pub fn emulates_persistence(&self) -> bool {
+        self.fixed.emulate_persistence
+    }
+
+    /// How far a look-up may go on the calling thread: on a share in memory through cached names of
+    /// its own file system, on other shares nowhere.
+    pub fn reach_on_the_spot(&self) -> Option<Reach> {
+        (self.top.inline == InlineIo::Everything).then_some(Reach::TopFileSystem)
+    }
+
+    /// The inline work on files of these names: everything if memory is behind every step, nothing
+    /// if a file system is mounted on the way.
+    pub fn inline_by_name(&self, names: &[&SharePath]) -> InlineIo {
+        let is_memory = self.top.inline == InlineIo::Everything
+            && names.iter().all(|name| lookup::is_on_top(&self.root, name));
+        if is_memory { InlineIo::Everything } else { InlineIo::CachedReads }
+    }
+
+    /// Identity of the top directory; its inode and device make the volume's serial number.
+    pub fn root_key(&self) -> FileKey {
+        self.root_key
+    }
+
+    /// Finds the object of `path`, exactly as written first, then ignoring case.
+    pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
+        self.locate_within(path, Reach::Everywhere)
+    }
+
+    /// [`Share::locate`] that goes no farther than `reach`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::WouldBlock`] if the path may lead farther, or comparing names would take long.
+    pub fn locate_within(&self, path: &SharePath, reach: Reach) -> Result<Located, ShareError> {
+        lookup::locate(&self.root, &self.names, &self.devices, path, reach)
+    }
+
+    /// Whether the kernel can resolve `path`, as written, without asking a disk or a server: then
+    /// [`Share::locate`] and opening the result wait for nothing. Costs a look-up.
+    pub fn has_at_hand(&self, path: &SharePath) -> bool {
+        self.top.inline == InlineIo::Cached && lookup::is_cached(&self.root, path)
+    }
+
+    /// Lets a medium stand for the device of a number.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn stand_in(&mut self, number: u64, medium: Arc<dyn pmem::Medium>) {
+        self.devices = Devices::standing_in(number, medium);
+    }
+
+    /// Lets a body stand for the device of a number.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn show(&mut self, number: u64, body: Arc<dyn Body>) {
+        self.devices = Devices::showing(number, body);
+    }
+}
+
+/// The state of names for all shares of a server, as long as it lives: shares may overlap, also a removed share with
+/// requests in progress and a share that was added later.
+#[derive(Clone, Debug, Default)]
+pub struct CommonNames {
+    unsynced: Arc<Unsynced>,
+    name_locks: Arc<NameLocks>,
+    names: Arc<NamesTable>,
+    links: Arc<Mutex<()>>,
+}

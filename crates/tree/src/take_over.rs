@@ -1,0 +1,36 @@
+//! The start of a share after another server, which may have crashed.
+
+use tracing::warn;
+
+use super::Share;
+use super::config::ShareOpenError;
+use super::journal::{BootId, Journal};
+use super::left_over::LeftOver;
+
+impl Share {
+    /// Takes over from an earlier server: removes unfinished links, and opens the log of persistent opens. Changes
+    /// the disk.
+    pub fn take_over(&mut self) -> Result<(), ShareOpenError> {
+        if let Some(path) = self.fixed.persistent_opens.as_deref() {
+            let opened = BootId::current().and_then(|boot| Journal::open(path, boot));
+            let (journal, left_over) = opened.map_err(|source| ShareOpenError::ConfigJournal {
+                path: path.to_owned(),
+                source,
+            })?;
+            self.journal = Some(journal);
+            self.left_over = LeftOver::new(left_over, self.environment.clock.now());
+        }
+        if !self.is_read_only()
+            && let Err(error) = self.close_homes()
+        {
+            warn!(share = self.name, %error, "streams stay readable to other users of this machine");
+        }
+        // After the log: another server that has it has unfinished links, too.
+        if !self.is_read_only()
+            && let Err(error) = self.sweep_new_links()
+        {
+            warn!(share = self.name, %error, "links that a crash left cannot be removed");
+        }
+        Ok(())
+    }
+}
