@@ -89,7 +89,7 @@ fn a_write_whose_posting_ends_the_channel_is_not_lost() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(0, &[1; 8]).unwrap();
-    region.record(4, &[2; 8], |_| Err(ChannelError::Silent)).unwrap();
+    region.record(4, &[2; 8], Order::Free, |_| Err(ChannelError::Silent)).unwrap();
     assert_eq!(region.path(), &Path::Messages { reason: FallbackReason::Silent });
     assert_eq!(peer.bytes(0, 12), [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
 }
