@@ -116,8 +116,12 @@ impl Actor<'_> {
         if !open.access.contains(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
             return;
         }
+        let asks_for_too_much = self.random.one_in(2);
+        if let Some((begin, bytes)) = open.locked.last().filter(|_| asks_for_too_much) {
+            // Others try to lock the range from now on.
+            return self.ask_for_too_much(&open, *begin, bytes);
+        }
         if let Some((begin, bytes)) = self.opens[at].locked.pop() {
-            self.ask_for_too_much(&open, begin, &bytes);
             self.look_at_locked(&open, begin, &bytes);
             let end = begin + u64::try_from(bytes.len()).unwrap();
             self.cached.books().unlock(self.cached.client, open.id, begin, end);
