@@ -150,6 +150,7 @@ fn basic_information_is_kept() {
         write: Some(132_000_000_000_000_000),
         change: None,
         attributes: Some(DosAttributes::READONLY),
+        keeps_write: None,
     };
     entry.set_basic(MaySet::TEST, change).unwrap();
     let metadata = entry.metadata().unwrap();
