@@ -1,15 +1,17 @@
 //! Finds the arenas of a medium by their info blocks, or by the copies of those.
 //!
 //! The copy of an info block lies at the arena's end. Where the info block itself is damaged, the arena's end is where
-//! the damaged bytes say that it is, where the medium ends, or 512 GiB on; a copy counts only where it says that it lies.
+//! the damaged bytes say that it is, where the medium ends, 512 GiB on, or where the arenas behind it lead: the copy at
+//! the end of the medium says where the last arena begins, and so where the copy of the one before ends. A copy counts
+//! only where it says that it lies.
 
 use std::sync::Arc;
 
 use pmem::{Medium, MediumError};
 
 use crate::access::{Structure, read_info};
-use crate::info::{Info, InfoFault, LayoutVersion, claimed_copy, has_signature};
-use crate::layout::{ARENA_LEN_MAX, PAGE};
+use crate::info::{Info, LayoutVersion, claimed_copy, has_signature};
+use crate::layout::{ARENA_LEN_MAX, ARENAS_MAX, PAGE};
 use crate::{Damage, Fault, VolumeError};
 
 /// What a volume is opened for.
@@ -72,14 +74,11 @@ fn find(medium: &Arc<dyn Medium>, start: u64, number: usize) -> Result<Option<Fo
             let is_same = Info::parse(&copy, start, room) == Ok(info);
             (info, (!is_same).then(|| damage(at, Fault::InfoCopy)))
         }
-        Err(fault) => {
-            let claimed = has_signature(&bytes).then(|| claimed_copy(&bytes));
-            match find_copy(medium, start, room, claimed)? {
-                Some(info) => (info, Some(damage(start, Fault::InfoBlock))),
-                // A block that says what it cannot be is damage even without a copy, and still nothing to serve.
-                None if fault == InfoFault::Signature => return Ok(None),
-                None => return Ok(None),
-            }
+        Err(_) => {
+            let Some(info) = find_copy(medium, start, room, claimed_copy(&bytes))? else {
+                return Ok(None);
+            };
+            (info, Some(damage(start, Fault::InfoBlock)))
         }
     };
     let error_flag = info.has_error.then(|| damage(start, Fault::ErrorFlag));
@@ -91,10 +90,11 @@ fn find_copy(
     medium: &Arc<dyn Medium>,
     start: u64,
     room: u64,
-    claimed: Option<u64>,
+    claimed: u64,
 ) -> Result<Option<Info>, MediumError> {
     let end_of = |len: u64| (len - len % PAGE).checked_sub(PAGE);
-    for copy in [claimed, end_of(room), end_of(ARENA_LEN_MAX)].into_iter().flatten() {
+    let led_to = walk_back(&**medium, start)?;
+    for copy in [Some(claimed), end_of(room), end_of(ARENA_LEN_MAX), led_to].into_iter().flatten() {
         let lies_inside = copy.checked_add(PAGE).is_some_and(|end| end <= room);
         if !lies_inside || copy < PAGE {
             continue;
@@ -104,6 +104,22 @@ fn find_copy(
             && info.layout.copy == copy
         {
             return Ok(Some(info));
+        }
+    }
+    Ok(None)
+}
+
+/// Where the copies of the arenas behind say that the copy of the arena at `start` lies, from that start.
+fn walk_back(medium: &dyn Medium, start: u64) -> Result<Option<u64>, MediumError> {
+    let mut end = medium.len() - medium.len() % PAGE;
+    for _ in 0..ARENAS_MAX {
+        let Some(at) = end.checked_sub(PAGE) else { return Ok(None) };
+        let bytes = read_info(medium, at)?;
+        let copy = claimed_copy(&bytes);
+        match at.checked_sub(copy) {
+            Some(found) if found == start => return Ok(Some(copy)),
+            Some(before) if has_signature(&bytes) && start < before && before < end => end = before,
+            _ => return Ok(None),
         }
     }
     Ok(None)

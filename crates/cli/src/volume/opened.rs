@@ -18,10 +18,12 @@ pub(super) fn file(path: &Path, access: Access) -> Result<File, VolumeFailure> {
     Ok(OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?)
 }
 
-/// Which mode a file is of: the first 8 KiB have an info block in mode block, and so have the copies at the end.
+/// Which mode a file is of. Whatever looks like a volume of mode block, however damaged, is none of mode file: its
+/// bytes are no disk, and whoever wrote to them as such would destroy it.
 pub(super) fn mode(medium: &Arc<dyn Medium>) -> Mode {
+    let last_page = medium.len().saturating_sub(medium.len() % 4096 + 4096);
     let is_block = Volume::open(Arc::clone(medium), Access::ReadOnly).is_ok()
-        || [0, 4096].into_iter().any(|at| {
+        || [0, 4096, last_page].into_iter().any(|at| {
             let mut first = [0; 16];
             medium.read(at, &mut first).is_ok() && volume::has_signature(&first)
         });

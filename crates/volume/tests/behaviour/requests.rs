@@ -123,6 +123,32 @@ fn a_volume_in_a_file_grows_while_it_is_used() {
 }
 
 #[test]
+fn a_volume_that_has_grown_is_found_without_its_first_info_block() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    let file = file_of(&path, 16 << 20);
+    create(&pmem::map_file(&file, 16 << 20, EMULATED).unwrap(), SMALL).unwrap();
+    let volume = Volume::open_file(file, EMULATED, Access::ReadWrite).unwrap();
+    let (before, mut found) = (volume.geometry().size, [0; 1024]);
+    volume.resize(before + (20 << 20)).unwrap();
+    volume.resize(before + (60 << 20)).unwrap();
+    let size = volume.geometry().size;
+    volume.write(before - 512, &[5; 1024], Survives::Durable).unwrap();
+    drop(volume);
+    for broken in [vec![0xff; 1], vec![0; 4096]] {
+        let file = file_of(&path, 0);
+        let medium = pmem::map_file(&file, pmem::length(&file).unwrap(), EMULATED).unwrap();
+        medium.place(4096, &broken).unwrap();
+        let volume = open(&medium);
+        assert_eq!(volume.geometry().size, size);
+        volume.read(before - 512, &mut found).unwrap();
+        assert_eq!(found, [5; 1024]);
+        assert!(volume::repair(&medium).unwrap().is_whole());
+        assert_eq!(open(&medium).damage(), []);
+    }
+}
+
+#[test]
 fn a_volume_in_use_cannot_be_opened_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("volume");
