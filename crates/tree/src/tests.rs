@@ -175,7 +175,6 @@ fn basic_information_is_kept() {
         change: None,
         keeps_write: None,
         attributes: Some(DosAttributes::READONLY),
-        keeps_write: None,
     };
     entry.set_basic(MaySet::TEST, change).unwrap();
     let metadata = entry.metadata().unwrap();
