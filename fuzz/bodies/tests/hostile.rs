@@ -164,7 +164,7 @@ mod tests {
         Command::SET_INFO,
     ];
     /// Calls of a conversation.
-    const CALLS: u32 = 23;
+    const CALLS: u32 = 20;
     /// What a conversation may use: the largest frame and its copy, both ends, the region, a listing.
     const BYTES_MAX: usize = 64 << 20;
 }

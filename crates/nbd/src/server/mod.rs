@@ -72,6 +72,8 @@ impl Server {
                 let shared = Arc::clone(&shared);
                 move || {
                     listener.run(&shared);
+                    // The path of its socket goes before the server counts as ended.
+                    drop(listener);
                     shared.end_thread();
                 }
             };
