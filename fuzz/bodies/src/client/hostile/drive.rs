@@ -54,7 +54,7 @@ pub(super) async fn drive(
     give_up(&client).await;
     calls.make("echo", 1, client.echo()).await;
     // The last: the clock leaps while a region's thread works, and the connection may end for that.
-    map(&mut calls, &client).await;
+    map(&calls, &client).await;
     calls.seen
 }
 
@@ -113,7 +113,7 @@ async fn give_up(client: &Client) {
 
 /// A region has a thread, which works while this clock stands: the limits of its messages are virtual, and that of
 /// the whole is the limit of the run.
-async fn map(calls: &mut Calls, client: &Client) {
+async fn map(calls: &Calls, client: &Client) {
     let push = PushRequest {
         rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
         durability: Durability::ANY,
