@@ -49,7 +49,7 @@ serve() {
   local provider=$1 directory=$2
   shift 2
   mkdir -p "$directory" && : > /tmp/serve.log
-  RUST_LOG=info,server::push=debug,server::engine=debug landfast serve --share "data=$directory" --user $user:$password --listen 127.0.0.1:$smb --rdma-listen $address:$rdma \
+  RUST_LOG=info,server::push=debug,server::dispatch::push=debug,remote::host=debug landfast serve --share "data=$directory" --user $user:$password --listen 127.0.0.1:$smb --rdma-listen $address:$rdma \
     --rdma-provider "$provider" --rdma-threads 2 "$@" > /tmp/serve.log 2>&1 &
   patiently grep -q "^listening" /tmp/serve.log || { cat /tmp/serve.log; return 1; }
 }
@@ -108,7 +108,7 @@ renew() {
 # rdma link delete waits for those who have the device open; they hear of it before.
 device_goes() {
   local client
-  RUST_LOG=client=debug landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider verbs --mode push -d 300 -w 50 -t 1 \
+  RUST_LOG=client=debug,remote=debug landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider verbs --mode push -d 300 -w 50 -t 1 \
     -o 4 --file-size 1M > /tmp/bench.log 2>&1 &
   client=$!
   patiently grep -q "region mapped" /tmp/serve.log
