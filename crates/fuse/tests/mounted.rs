@@ -1,4 +1,5 @@
 //! Devices that are mounted for real, used by this program through the kernel.
+#![cfg(test)]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};

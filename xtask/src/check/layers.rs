@@ -102,7 +102,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
