@@ -112,3 +112,7 @@ pub use volume::{VolumeAttributes, VolumeSize};
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
