@@ -2,7 +2,7 @@
 //! what a model says, and the server holds nothing any more.
 //!
 //! ```text
-//!  crates/client/examples/model   24 clients, each with a model of its directory
+//!  crates/model/src/bin/model     24 clients, each with a model of its directory
 //!           |  requests, cuts, over TCP and SMB Direct
 //!           v
 //!  landfast serve  <-- SIGKILL, start again: this task
@@ -147,12 +147,12 @@ fn come_to_rest(
 
 /// The clients, built: for the whole workspace, as `cargo test --workspace` has built them before in the suite.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--workspace", "--example", "model"];
+    let build = ["build", "--release", "--workspace", "--bin", "model"];
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(program));
     }
     Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
-    Ok(workspace::target().join("release/examples/model"))
+    Ok(workspace::target().join("release/model"))
 }
 
 fn clients(program: &Path, server: &Landfast, options: &Options) -> Step {
