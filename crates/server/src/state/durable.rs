@@ -77,9 +77,9 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Returns once the open has become an orphan, or has got where it was on its way to, after this was called.
-    pub(crate) fn next(&self) -> tokio::sync::futures::Notified<'_> {
-        self.arrived.notified()
+    /// Notified when the open has become an orphan, or has got where it was on its way to.
+    pub(crate) fn event(&self) -> &Notify {
+        &self.arrived
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         let again = orphans.begin_move(vec![other]);
         let arrivals = [one, other].map(|serial| orphans.await_arrival(serial));
         let [mut of_one, mut of_other] =
-            arrivals.each_ref().map(|arrival| Box::pin(arrival.next()));
+            arrivals.each_ref().map(|arrival| Box::pin(arrival.event().notified()));
         let is_woken = |wait: &mut Pin<Box<Notified<'_>>>| {
             wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
