@@ -46,6 +46,17 @@ impl<T: ?Sized, R: Rank> RwLock<T, R> {
         Some(RwLockReadGuard { inner, held: Held::take_free() })
     }
 
+    /// Takes the lock as the writer if nobody holds it; the order does not matter then.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, R>> {
+        let inner = match self.inner.try_write() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(RwLockWriteGuard { inner, held: Held::take_free() })
+    }
+
     /// Takes the lock as the writer, once nobody holds it.
     ///
     /// # Panics

@@ -125,7 +125,7 @@ fn a_poisoned_lock_is_taken_like_any_other() {
     catch_unwind(AssertUnwindSafe(poison)).unwrap_err();
     assert_eq!((*mutex.lock(), *lock.read()), (2, 2));
     assert_eq!(
-        (mutex.try_lock().map(|one| *one), lock.try_read().map(|two| *two)),
+        (mutex.try_lock().map(|one| *one), lock.try_write().map(|two| *two)),
         (Some(2), Some(2))
     );
 }

@@ -9,9 +9,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use smb::crypto::{Cipher, SigningAlgorithm};
@@ -26,6 +27,7 @@ use crate::access::Identity;
 use crate::limits::{
     DIRECT_TRANSACT_SIZE_MAX, REQUEST_COST, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX,
 };
+use crate::lock_order as order;
 use crate::state::account::{Account, Hold, Room};
 use crate::state::resource::Resource;
 
@@ -56,6 +58,8 @@ impl Agreed {
     }
 }
 
+type Part<T> = Mutex<T, order::Connection>;
+
 /// One connection, shared by everyone who works for it.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -65,12 +69,12 @@ pub(crate) struct Link {
     pub(crate) agreed: OnceLock<Agreed>,
     outbox: Box<dyn Outbox>,
     remote_memory: Option<Arc<dyn RemoteMemory>>,
-    window: Mutex<Window>,
-    channels: Mutex<HashMap<u64, Arc<Channel>>>,
+    window: Part<Window>,
+    channels: Part<HashMap<u64, Arc<Channel>>>,
     /// Channels that ended while the connection lives, the last few: their keys still sign the
     /// answer that there is no such session.
-    ended: Mutex<VecDeque<Arc<Channel>>>,
-    pending: Mutex<HashMap<u64, Arc<Pending>>>,
+    ended: Part<VecDeque<Arc<Channel>>>,
+    pending: Part<HashMap<u64, Arc<Pending>>>,
     /// It has ended: nothing waits on its account.
     gone: AtomicBool,
     /// Somebody was asked for caching over it.
@@ -83,7 +87,7 @@ pub(crate) struct Link {
     guests: OnceLock<Arc<Account>>,
     /// A request is kept for which there was no room, and whose room that was.
     is_crowded: AtomicBool,
-    crowded: Mutex<Option<Arc<Account>>>,
+    crowded: Part<Option<Arc<Account>>>,
     /// Its place among the connections of the first user who has logged on over it.
     place: OnceLock<Hold>,
     /// It has to end, whether its peer takes what is queued or not: rung once.
@@ -223,7 +227,7 @@ impl Link {
 
     /// Looks whether a short request would find room now.
     pub(crate) fn look_for_request_room(&self) {
-        let account = lock(&self.crowded).clone();
+        let account = self.crowded.lock().clone();
         let whose = account.as_ref().map(|holder| (&self.account, holder));
         let take = |whose| Room::try_take(whose, Resource::Requests, SHORT_REQUEST);
         if whose.is_none_or(|whose| take(whose).is_some()) {
@@ -233,7 +237,7 @@ impl Link {
 
     /// Waits until a short request would find room.
     pub(crate) async fn request_room(&self) {
-        let account = lock(&self.crowded).clone();
+        let account = self.crowded.lock().clone();
         if let Some(holder) = account {
             let whose = (&self.account, &holder);
             drop(Room::take(whose, Resource::Requests, SHORT_REQUEST).await);
@@ -243,7 +247,7 @@ impl Link {
 
     /// Notes for whose request there was no room; `None`: there is some again.
     pub(crate) fn set_crowded(&self, whose: Option<Arc<Account>>) {
-        let mut crowded = lock(&self.crowded);
+        let mut crowded = self.crowded.lock();
         self.is_crowded.store(whose.is_some(), Ordering::Relaxed);
         *crowded = whose;
     }
@@ -251,7 +255,7 @@ impl Link {
     /// Bytes of answers it holds, if somebody waits for memory that it holds, of requests or of answers. It may have
     /// sessions of several users: then it counts for each of them.
     pub(crate) fn wanted_answers(&self) -> Option<usize> {
-        let channels = lock(&self.channels);
+        let channels = self.channels.lock();
         let is_wanted = [Resource::Answers, Resource::Requests].into_iter().any(|what| {
             let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
             self.account.held(what) > 0 && channels.values().any(is_wanted)
@@ -284,8 +288,8 @@ impl Link {
         if self.remote_memory.is_some() { DIRECT_TRANSACT_SIZE_MAX } else { TRANSACT_SIZE_MAX }
     }
 
-    pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
-        lock(&self.window)
+    pub(crate) fn window(&self) -> MutexGuard<'_, Window, order::Connection> {
+        self.window.lock()
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
@@ -294,7 +298,7 @@ impl Link {
 
     /// The session of that id, if it was set up on this connection.
     pub(crate) fn channel(&self, session_id: u64) -> Option<Arc<Channel>> {
-        lock(&self.channels).get(&session_id).cloned()
+        self.channels.lock().get(&session_id).cloned()
     }
 
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
@@ -305,12 +309,12 @@ impl Link {
         let is_guest = channel.session.identity.is_guest();
         let holder = if is_guest { &self.guests } else { &self.user };
         let _ = holder.set(Arc::clone(&channel.session.account));
-        lock(&self.channels).insert(channel.session.id, channel);
+        self.channels.lock().insert(channel.session.id, channel);
     }
 
     pub(crate) fn remove_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
-        let channel = lock(&self.channels).remove(&session_id)?;
-        let mut ended = lock(&self.ended);
+        let channel = self.channels.lock().remove(&session_id)?;
+        let mut ended = self.ended.lock();
         if ended.len() >= ENDED_MAX {
             ended.pop_front();
         }
@@ -320,28 +324,28 @@ impl Link {
 
     /// A channel this connection had until its session ended.
     pub(crate) fn ended_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
-        let ended = lock(&self.ended);
+        let ended = self.ended.lock();
         ended.iter().rev().find(|channel| channel.session.id == session_id).cloned()
     }
 
     /// The sessions of this connection.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
-        lock(&self.channels).values().map(|channel| Arc::clone(&channel.session)).collect()
+        self.channels.lock().values().map(|channel| Arc::clone(&channel.session)).collect()
     }
 
     /// Whether a session of this connection is that user's.
     pub(crate) fn is_of(&self, user: &Identity) -> bool {
-        lock(&self.channels).values().any(|channel| channel.session.identity == *user)
+        self.channels.lock().values().any(|channel| channel.session.identity == *user)
     }
 
     /// Whether somebody has proved here who it is, and is still logged on.
     pub(crate) fn has_user(&self) -> bool {
-        lock(&self.channels).values().any(|channel| !channel.session.identity.is_guest())
+        self.channels.lock().values().any(|channel| !channel.session.identity.is_guest())
     }
 
     /// A user who has logged on over it; `None`: guests alone.
     pub(crate) fn first_user(&self) -> Option<String> {
-        let channels = lock(&self.channels);
+        let channels = self.channels.lock();
         channels.values().find_map(|channel| match &channel.session.identity {
             Identity::User(name) => Some(name.to_string()),
             Identity::Guest { .. } => None,
@@ -350,18 +354,18 @@ impl Link {
 
     /// The sessions of guests.
     pub(crate) fn guest_count(&self) -> usize {
-        let channels = lock(&self.channels);
+        let channels = self.channels.lock();
         channels.values().filter(|channel| channel.session.identity.is_guest()).count()
     }
 
     pub(crate) fn channel_count(&self) -> usize {
-        lock(&self.channels).len()
+        self.channels.lock().len()
     }
 
     /// Takes all sessions away, when the connection has ended.
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
-        lock(&self.ended).clear();
-        lock(&self.channels).drain().map(|(_, channel)| channel).collect()
+        self.ended.lock().clear();
+        self.channels.lock().drain().map(|(_, channel)| channel).collect()
     }
 
     /// Notes that something came, for those who ask how long nothing has.
@@ -377,13 +381,13 @@ impl Link {
 
     /// Requests that will be answered later.
     pub(crate) fn pending_count(&self) -> usize {
-        lock(&self.pending).len()
+        self.pending.lock().len()
     }
 
     /// Notes that a request of a session will be answered later.
     pub(crate) fn add_pending(&self, message_id: u64, session_id: u64) -> Arc<Pending> {
         let pending = Arc::new(Pending::new(session_id));
-        lock(&self.pending).insert(message_id, Arc::clone(&pending));
+        self.pending.lock().insert(message_id, Arc::clone(&pending));
         // Whoever let go of everything may not have seen it.
         if self.gone.load(Ordering::Acquire) {
             pending.cancel();
@@ -392,7 +396,7 @@ impl Link {
     }
 
     pub(crate) fn remove_pending(&self, message_id: u64) {
-        lock(&self.pending).remove(&message_id);
+        self.pending.lock().remove(&message_id);
     }
 
     /// A fresh async id, never 0.
@@ -402,7 +406,7 @@ impl Link {
 
     /// CANCEL by message id: MS-SMB2 §3.3.5.16. Nothing is answered, found or not.
     pub(crate) fn cancel_message(&self, message_id: u64) {
-        if let Some(pending) = lock(&self.pending).get(&message_id) {
+        if let Some(pending) = self.pending.lock().get(&message_id) {
             pending.cancel();
         }
     }
@@ -412,7 +416,7 @@ impl Link {
         let matches = |pending: &&Arc<Pending>| {
             async_id != 0 && pending.async_id.load(Ordering::Acquire) == async_id
         };
-        if let Some(pending) = lock(&self.pending).values().find(matches) {
+        if let Some(pending) = self.pending.lock().values().find(matches) {
             pending.cancel();
         }
     }
@@ -461,23 +465,19 @@ impl Link {
     /// Lets go of everything that waits, when the connection has ended.
     pub(crate) fn cancel_all(&self) {
         self.gone.store(true, Ordering::SeqCst);
-        let pending = lock(&self.pending);
+        let pending = self.pending.lock();
         let ends = |pending: &&Arc<Pending>| !pending.outlives();
         pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
 
     /// Lets go of everything that a session waits for, when it has ended.
     pub(crate) fn cancel_session(&self, session_id: u64) {
-        let pending = lock(&self.pending);
+        let pending = self.pending.lock();
         // Those that outlive a connection look after their session themselves.
         let ends =
             |pending: &&Arc<Pending>| pending.session_id() == session_id && !pending.outlives();
         pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As long as a frame that is read with its neighbours (`transport/input.rs`), and what it costs.
@@ -494,13 +494,13 @@ mod tests {
     /// A peer that takes nothing.
     #[derive(Debug, Default)]
     struct Stuck {
-        parcels: Mutex<Vec<Parcel>>,
+        parcels: Part<Vec<Parcel>>,
         is_closed: AtomicBool,
     }
 
     impl Outbox for Arc<Stuck> {
         fn deliver(&self, parcel: Parcel) {
-            lock(&self.parcels).push(parcel);
+            self.parcels.lock().push(parcel);
         }
 
         fn close(&self) {
@@ -541,15 +541,15 @@ mod tests {
         assert!(ended().is_empty());
         // Until the notices of one are gone, no other ends.
         (0..10).for_each(|_| reader.tell(Vec::new()));
-        assert_eq!((lock(&read.parcels).len(), ended().len()), (10, 1));
+        assert_eq!((read.parcels.lock().len(), ended().len()), (10, 1));
         assert!(!read.is_closed.load(Ordering::SeqCst));
-        lock(&ended()[0].parcels).clear();
+        ended()[0].parcels.lock().clear();
         reader.tell(Vec::new());
-        assert_eq!((lock(&read.parcels).len(), ended().len()), (11, 1));
+        assert_eq!((read.parcels.lock().len(), ended().len()), (11, 1));
         // What the reader does not read is bounded whatever others do.
         (0..NOTICES_PER_CONNECTION_MAX).for_each(|_| reader.tell(Vec::new()));
         assert!(read.is_closed.load(Ordering::SeqCst));
-        assert_eq!(lock(&read.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+        assert_eq!(read.parcels.lock().len(), NOTICES_PER_CONNECTION_MAX);
     }
 
     #[tokio::test]
@@ -568,16 +568,16 @@ mod tests {
         // Whoever went through the connections now would find another one.
         first.delist();
         (0..10).for_each(|_| reader.tell(Vec::new()));
-        assert_eq!((lock(&read.parcels).len(), ended()), (11, 1));
+        assert_eq!((read.parcels.lock().len(), ended()), (11, 1));
         // Nor does it help to tell the one that ends, or one that has as many, more.
         first.tell(Vec::new());
         assert_eq!(ended(), 1);
-        lock(&stuck_first.parcels).clear();
+        stuck_first.parcels.lock().clear();
         let (late, _) = stuck(&rig, &user);
         fill(&late);
         assert!(!late.is_cut());
         reader.tell(Vec::new());
-        assert_eq!((lock(&read.parcels).len(), ended() + usize::from(late.is_cut())), (12, 2));
+        assert_eq!((read.parcels.lock().len(), ended() + usize::from(late.is_cut())), (12, 2));
     }
 
     #[tokio::test]
@@ -591,14 +591,14 @@ mod tests {
                 link.tell(vec![0; 100]);
             }
             assert!(!is_closed(), "all of them left before round {round}");
-            assert_eq!(lock(&stuck.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+            assert_eq!(stuck.parcels.lock().len(), NOTICES_PER_CONNECTION_MAX);
             if round == 0 {
-                lock(&stuck.parcels).clear();
+                stuck.parcels.lock().clear();
             }
         }
         link.tell(vec![0; 100]);
         assert!(is_closed());
-        assert_eq!(lock(&stuck.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+        assert_eq!(stuck.parcels.lock().len(), NOTICES_PER_CONNECTION_MAX);
         link.cut_off().await;
     }
 }

@@ -25,15 +25,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The failed logons of all connections. A leaf of the lock order.
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
+/// The failed logons of all connections.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     names: RandomState,
-    tables: Mutex<Tables>,
+    tables: Mutex<Tables, order::Connections>,
     held: AtomicUsize,
 }
 
@@ -141,8 +143,8 @@ impl Throttle {
         User(self.names.hash_one(name.to_lowercase()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tables, order::Connections> {
+        self.tables.lock()
     }
 }
 

@@ -31,7 +31,7 @@ impl Open {
         if !self.begin_close() {
             return None;
         }
-        if self.changes.try_write().is_err() {
+        if self.changes.try_write().is_none() {
             return Some(Closing::Begun);
         }
         let left = self.leave(files)?;
@@ -108,7 +108,7 @@ impl Open {
             || self.may_any(CHANGES)
             || self.is_persistent()
             || self.entry.is_stream()
-            || self.changes.try_write().is_err()
+            || self.changes.try_write().is_none()
         {
             return false;
         }
@@ -132,7 +132,7 @@ impl Open {
         }
         // A change under way is waited for, and whoever renames what goes, or moves a directory above. Its own pages go when
         // the last descriptor does (`tree::handle`).
-        let waits = self.changes.try_write().is_err() || self.may_remove();
+        let waits = self.changes.try_write().is_none() || self.may_remove();
         self.entry.inline_io().unless(waits)
     }
 
