@@ -101,7 +101,7 @@ pub(super) const LISTED: [Listed; 36] = [
         reason: "a region and its asynchronous form, which falls back to it",
     },
     Listed {
-        member: "crates/server/src/connections/link.rs",
+        member: "crates/server/src/connections/link/mod.rs",
         files: 3,
         reason: "a connection has channels of sessions, a session its connections, and their table both",
     },
