@@ -6,6 +6,7 @@
 //! listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445
 //! ```
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -108,6 +109,12 @@ impl Landfast {
         let address =
             Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
         Ok(Self { running, address, log })
+    }
+
+    /// A thread of the server that panicked, as its log says.
+    pub(crate) fn panicked(&self) -> Result<Option<String>, Failure> {
+        let log = fs::read_to_string(&self.log).map_err(Failure::io("reading", &self.log))?;
+        Ok(log.lines().find(|line| line.contains("panicked at")).map(str::to_owned))
     }
 }
 
