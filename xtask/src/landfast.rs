@@ -212,7 +212,7 @@ pub(crate) fn announced<T>(
 ) -> Result<T, Failure> {
     let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
     wait_for_line(&lines, parse).map_err(|reason| {
-        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let text = fs::read_to_string(log).unwrap_or_default();
         Failure::new(format!("a server did not start: {reason}{}", tail(&text)))
             .remedy(format!("read {}", log.display()))
     })

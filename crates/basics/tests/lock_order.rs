@@ -1,6 +1,6 @@
 //! What a program does that takes a lock out of order: it goes on with an error in its log, or it panics, as its
 //! environment says. A test runs its own program again to see that.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 use std::process::{Command, Output};
 
