@@ -136,6 +136,8 @@ enum Interop {
     },
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
+    /// ext4 and XFS on loop devices of volumes: made, filled, checked, and read after SIGKILL.
+    Fuse,
     /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
     Nbd,
     /// The tests of pike-smb2, each with a time limit.
@@ -173,6 +175,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
         Task::Interop(Interop::Nbd) => interop::nbd::run(),
+        Task::Interop(Interop::Fuse) => interop::fuse::run(),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),

@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 26] = [
+const STEPS: [SuiteStep; 27] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -251,6 +251,13 @@ const STEPS: [SuiteStep; 26] = [
         name: "nbd",
         about: "nbdinfo, nbdcopy, qemu-img, qemu-io and fio against served volumes",
         run: interop::nbd::run,
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "fuse",
+        about: "ext4 and XFS on loop devices of volumes: filled, checked, read after SIGKILL",
+        run: interop::fuse::run,
         needed_by_all: false,
         is_quick: false,
     },

@@ -13,6 +13,7 @@ mod error;
 mod file;
 mod memory;
 mod range;
+mod shared;
 
 pub use any_alignment::AnyAlignment;
 pub use device::{BlockDevice, Extent, Geometry, State, Survives, Zeroing};

@@ -97,6 +97,9 @@ pub(crate) enum Failure {
     /// Volumes cannot be offered over NBD.
     #[error(transparent)]
     Nbd(#[from] NbdFailure),
+    /// Volumes cannot be files of this machine.
+    #[error(transparent)]
+    Mount(#[from] fuse::MountError),
     /// The server cannot run as the named user.
     #[error("run_as: {0}")]
     RunAs(&'static str),
@@ -145,6 +148,7 @@ impl Failure {
                 "a server of another user may run there: ask as that user or as root (sudo landfast status)",
             ),
             Self::Volume { source, .. } => source.hint(),
+            Self::Mount(error) => hint_of_mount(error),
             Self::NotDurable => Some(
                 "start the server with --emulate-persistence to measure without durability, or put the share on a \
                  disk; reads alone (-w 0) need neither",
@@ -204,6 +208,27 @@ impl Failure {
     /// Wraps an error of a system call that concerns no file of the user.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
+    }
+}
+
+fn hint_of_mount(error: &fuse::MountError) -> Option<&'static str> {
+    match error {
+        fuse::MountError::ConfigName(_) => {
+            Some("write NAME=PATH for a volume whose file is called so")
+        }
+        fuse::MountError::ConfigTwice(_) => Some("write NAME=PATH for one of them"),
+        fuse::MountError::Mount { error, .. } => match error.kind() {
+            io::ErrorKind::NotFound => {
+                Some("make the directory; /dev/fuse comes with the kernel's module fuse")
+            }
+            io::ErrorKind::PermissionDenied => Some(
+                "another user than root needs fusermount3, of package fuse3, and a directory of its own",
+            ),
+            _ => None,
+        },
+        fuse::MountError::Loop { .. } => Some(
+            "loop devices are for root, and come with the kernel's module loop; without --loop the volume is a file",
+        ),
     }
 }
 

@@ -20,7 +20,8 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Begins to log; `RUST_LOG` overrides `verbose`, the number of `-v`.
 pub(crate) fn start(verbose: u8) {
     let default = match verbose {
-        0 => "warn",
+        // `fuser` warns that a file system is unmounted which we have unmounted.
+        0 => "warn,fuser=error",
         1 => "info",
         2 => "debug",
         _ => "trace",

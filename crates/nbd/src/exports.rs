@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use block::{AnyAlignment, BlockDevice, BlockError, Extent, Geometry, Survives, Zeroing};
+use block::{AnyAlignment, BlockDevice};
 
 /// A device with a name. All connections to it share it, so what one of them has flushed all others see flushed.
 #[derive(Clone)]
 pub struct Export {
     name: String,
     description: String,
-    device: Arc<AnyAlignment<Shared>>,
+    device: Arc<AnyAlignment<Arc<dyn BlockDevice>>>,
     block: u32,
 }
 
@@ -30,7 +30,7 @@ impl Export {
             return Err(ExportError::ConfigName { len: name.len().max(description.len()) });
         }
         let block = device.geometry().block;
-        let device = Arc::new(AnyAlignment::new(Shared(device)));
+        let device = Arc::new(AnyAlignment::new(device));
         Ok(Self { name: name.to_owned(), description: description.to_owned(), device, block })
     }
 
@@ -116,46 +116,6 @@ pub enum ExportError {
         /// The most there can be.
         most: usize,
     },
-}
-
-/// A device that others use as well, as a device of its own.
-#[derive(Debug)]
-struct Shared(Arc<dyn BlockDevice>);
-
-impl BlockDevice for Shared {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
-        self.0.read(offset, out)
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<(), BlockError> {
-        self.0.write(offset, bytes, survives)
-    }
-
-    fn flush(&self) -> Result<(), BlockError> {
-        self.0.flush()
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        zeroing: Zeroing,
-        survives: Survives,
-    ) -> Result<(), BlockError> {
-        self.0.write_zeroes(offset, len, zeroing, survives)
-    }
-
-    fn status(&self, offset: u64, len: u64) -> Result<Extent, BlockError> {
-        self.0.status(offset, len)
-    }
-
-    fn resize(&self, size: u64) -> Result<u64, BlockError> {
-        self.0.resize(size)
-    }
 }
 
 /// Bytes of a name: what the protocol allows for a string.

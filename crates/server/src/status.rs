@@ -2,6 +2,8 @@
 //!
 //! Spec: MS-ERREF §2.3, MS-SMB2 §3.3.5.9 and its siblings.
 
+use std::io::{self, ErrorKind};
+
 use smb::NtStatus;
 use tree::ShareError;
 
@@ -37,6 +39,14 @@ pub(crate) fn status_of(error: ShareError) -> NtStatus {
         ShareError::WouldBlock => NtStatus::UNSUCCESSFUL,
         ShareError::MediaIo(_) => NtStatus::IO_DEVICE_ERROR,
         ShareError::MediaPoisoned => NtStatus::DATA_ERROR,
+    }
+}
+
+/// What a client is told where the log of persistent opens takes no record.
+pub(crate) fn status_of_log(error: &io::Error) -> NtStatus {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => NtStatus::DISK_FULL,
+        _ => NtStatus::IO_DEVICE_ERROR,
     }
 }
 

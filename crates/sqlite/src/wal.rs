@@ -145,8 +145,13 @@ impl Wal {
         let keep = move || {
             loop {
                 thread::sleep(LOOK_EVERY);
-                let Some(wal) = wal.upgrade() else { return };
-                if hold.is_wanted() {
+                if wal.strong_count() == 0 {
+                    return;
+                }
+                // Held no longer than needed: the last connection that closes gives the log up.
+                if hold.is_wanted()
+                    && let Some(wal) = wal.upgrade()
+                {
                     let mut state = lock(&wal.state);
                     if !state.writing {
                         state.owned = None;

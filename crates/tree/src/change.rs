@@ -15,6 +15,7 @@ use super::Share;
 use super::binding::Binding;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::inline::InlineIo;
 use super::inode::proc_name;
 use super::inode::{FileKey, identify, identify_at};
 use super::lookup::open_beneath;
@@ -33,19 +34,57 @@ impl Share {
         self.take_away(path, key, is_directory)
     }
 
+    /// [`Share::remove`] of a file that is open, on the calling thread.
+    ///
+    /// `None`: it would wait for a disk or for another request, or might take long. Nothing has changed then.
+    pub fn remove_on_the_spot(
+        &self,
+        _leave: impl MayRemove,
+        path: &SharePath,
+        key: FileKey,
+    ) -> Option<Result<(), ShareError>> {
+        if self.inline_by_name(&[path]) != InlineIo::Everything {
+            return None;
+        }
+        match self.take_away_as(path, key, Takes::OnTheSpot) {
+            Err(ShareError::WouldBlock) => None,
+            done => Some(done),
+        }
+    }
+
     pub(super) fn take_away(
         &self,
         path: &SharePath,
         key: FileKey,
         is_directory: bool,
     ) -> Result<(), ShareError> {
+        self.take_away_as(path, key, if is_directory { Takes::Directory } else { Takes::File })
+    }
+
+    fn take_away_as(&self, path: &SharePath, key: FileKey, takes: Takes) -> Result<(), ShareError> {
         self.writable()?;
+        let is_directory = takes == Takes::Directory;
         let parent = self.parent_of(path)?;
-        let held = self.name_locks.hold([identify(&parent)?.0, key]);
+        let inodes = [identify(&parent)?.0, key];
+        let held = match takes {
+            Takes::OnTheSpot => self.name_locks.try_hold(inodes).ok_or(ShareError::WouldBlock)?,
+            Takes::File | Takes::Directory => self.name_locks.hold(inodes),
+        };
         // Dropped after the locks: freeing a large file takes long.
-        let (file, _) = self.named(&parent, path, key)?;
+        let file = match takes {
+            // A link may lead to a disk.
+            Takes::OnTheSpot => open_named(&parent, path)
+                .ok()
+                .filter(|(_, is)| *is == (key, FileType::RegularFile))
+                .map(|(file, _)| file)
+                .ok_or(ShareError::WouldBlock)?,
+            Takes::File | Takes::Directory => self.named(&parent, path, key)?.0,
+        };
         let _changing = self.changing(&parent)?;
         let streams = Binding::to_bury(&file);
+        if takes == Takes::OnTheSpot && streams.is_some() {
+            return Err(ShareError::WouldBlock);
+        }
         let going = self.going(&parent, path);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
@@ -75,9 +114,7 @@ impl Share {
         path: &SharePath,
         key: FileKey,
     ) -> Result<(OwnedFd, (FileKey, FileType)), ShareError> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(parent, path.leaf(), flags, Mode::empty())?;
-        let is = identify(&file)?;
+        let (file, is) = open_named(parent, path)?;
         match is {
             // The operator chose the name of a device, and no client could make it again.
             (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
@@ -239,6 +276,26 @@ impl Share {
             self.bury_streams(binding);
         }
     }
+}
+
+// What has a name now.
+fn open_named(
+    parent: &OwnedFd,
+    path: &SharePath,
+) -> Result<(OwnedFd, (FileKey, FileType)), ShareError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, path.leaf(), flags, Mode::empty())?;
+    let is = identify(&file)?;
+    Ok((file, is))
+}
+
+/// How something is taken away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Takes {
+    File,
+    Directory,
+    /// A file, and only if that waits for nothing: [`ShareError::WouldBlock`] else.
+    OnTheSpot,
 }
 
 // Whether a name of a directory is the one by which a file in it was opened: two spellings may be one name to the

@@ -2,6 +2,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod fpdus;
+pub(crate) mod fuse;
 pub(crate) mod glance;
 pub(crate) mod go;
 pub(crate) mod kerberos;

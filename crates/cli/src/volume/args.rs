@@ -30,7 +30,7 @@ pub(crate) enum VolumeCommand {
     Resize(Resize),
     /// Remove the file of a volume that is not in use
     Remove(Remove),
-    /// Serve volumes as network block devices (NBD)
+    /// Serve volumes as network block devices (NBD), or as files and loop devices of this machine (FUSE)
     #[command(after_long_help = SERVE_NOTES)]
     Serve(Serve),
 }
@@ -130,6 +130,12 @@ pub(crate) struct Serve {
     /// TCP address, as in 127.0.0.1:10809
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Directory on which the volumes appear as files, through /dev/fuse; a volume has one way in at a time
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["unix", "listen"])]
+    pub(crate) fuse: Option<PathBuf>,
+    /// Attach a loop device, /dev/loopN, to each of these files; for root
+    #[arg(long = "loop", requires = "fuse")]
+    pub(crate) loops: bool,
     /// Certificate of the server in PEM: nobody is served without TLS then
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -170,8 +176,12 @@ Examples:
   To this machine's kernel, as /dev/nbd0:
       landfast volume serve /mnt/pmem/disk0 --listen 127.0.0.1:10809 --anybody
       nbd-client 127.0.0.1 /dev/nbd0 -N disk0
+  To this machine's kernel without NBD, as a file and as /dev/loopN:
+      landfast volume serve /mnt/pmem/disk0 --fuse /run/volumes --loop
+      mkfs.ext4 /dev/loop0
   Over the network, to clients with a certificate of the authority:
       landfast volume serve db=/mnt/pmem/disk0 --listen 0.0.0.0:10809 \\
           --tls-certificate server.pem --tls-key server.key --tls-clients authority.pem
 
-SIGTERM and SIGINT end the server: what clients have sent is carried out and answered first.";
+SIGTERM and SIGINT end the server: what clients have sent is carried out and answered first. Files and loop devices that
+are in use, as by a mounted file system, are served until they are not, or a second signal comes.";

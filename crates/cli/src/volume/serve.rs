@@ -1,27 +1,34 @@
-//! `landfast volume serve`: offers volumes over NBD until a signal ends it.
+//! `landfast volume serve`: offers volumes over NBD, or as files of this machine, until a signal ends it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::BlockDevice;
+use fuse::Mounted;
 use nbd::{Address, Export, Exports, Handle, Server, TlsFiles};
 use volume::Access;
 
-use super::args::Serve;
+use super::args::{Mode, Serve};
 use super::{NbdFailure, opened};
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 
 /// Serves volumes.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+    match &options.fuse {
+        Some(directory) => run_fuse(options, directory),
+        None => run_nbd(options),
+    }
+}
+
+fn run_nbd(options: &Serve) -> Result<(), Failure> {
     let addresses = addresses(options)?;
     interrupt::run(async |stops| {
         let handle = start(options, &addresses)?;
         let shown: Vec<String> = handle.addresses().iter().map(ToString::to_string).collect();
-        let status = format!("serving {} volumes on {}", options.volumes.len(), shown.join(", "));
-        output::say(&format!("{status}\n"))?;
-        notify::say(&notify::ready(&status));
+        say_ready(options, &shown)?;
         let stop = stops.received().await;
         tracing::info!(?stop, "ending");
         notify::say(notify::STOPPING);
@@ -30,14 +37,70 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     })
 }
 
-fn start(options: &Serve, addresses: &[Address]) -> Result<Handle, Failure> {
+fn run_fuse(options: &Serve, directory: &Path) -> Result<(), Failure> {
+    interrupt::run(async |stops| {
+        let devices = open_all(options)?;
+        let devices = devices.into_iter().map(|one| (one.name, one.device)).collect();
+        let how = fuse::Options { loops: options.loops };
+        let mut mounted = Mounted::new(devices, directory, how)?;
+        let mut shown: Vec<String> =
+            mounted.paths().iter().map(|path| path.display().to_string()).collect();
+        shown.extend(mounted.loops().map(|path| path.display().to_string()));
+        say_ready(options, &shown)?;
+        let stop = stops.received().await;
+        tracing::info!(?stop, "ending");
+        notify::say(notify::STOPPING);
+        let ended = |mounted: &mut Mounted| {
+            mounted.try_end().map_err(Failure::system("cannot unmount the files of the volumes"))
+        };
+        if ended(&mut mounted)? {
+            return Ok(());
+        }
+        output::say(&format!(
+            "a file below {} is in use; waiting until it is not (unmount what is mounted on its loop device)\n",
+            directory.display()
+        ))?;
+        loop {
+            tokio::select! {
+                _ = stops.received() => return Ok(()),
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+            if ended(&mut mounted)? {
+                return Ok(());
+            }
+        }
+    })
+}
+
+fn say_ready(options: &Serve, shown: &[String]) -> Result<(), Failure> {
+    let status = format!("serving {} volumes on {}", options.volumes.len(), shown.join(", "));
+    output::say(&format!("{status}\n"))?;
+    notify::say(&notify::ready(&status));
+    Ok(())
+}
+
+/// A volume that is open.
+struct OpenVolume {
+    name: String,
+    mode: Mode,
+    device: Arc<dyn BlockDevice>,
+}
+
+fn open_all(options: &Serve) -> Result<Vec<OpenVolume>, Failure> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let mut exports = Vec::new();
-    for named in &options.volumes {
+    let open = |named: &String| {
         let (name, path) = name_and_path(named)?;
         let failed = Failure::volume("cannot serve the volume", &path);
         let (device, mode) =
             opened::device(&path, access, options.emulate_persistence).map_err(failed)?;
+        Ok(OpenVolume { name, mode, device })
+    };
+    options.volumes.iter().map(open).collect()
+}
+
+fn start(options: &Serve, addresses: &[Address]) -> Result<Handle, Failure> {
+    let mut exports = Vec::new();
+    for OpenVolume { name, mode, device } in open_all(options)? {
         let description = format!("landfast volume, mode {mode:?}").to_lowercase();
         exports.push(export(&name, &description, device)?);
     }
@@ -93,7 +156,9 @@ fn addresses(options: &Serve) -> Result<Vec<Address>, Failure> {
         addresses.push(Address::Tcp(listen));
     }
     if addresses.is_empty() {
-        return Err(Failure::ConfigMissing("name a --unix socket or an address to --listen on"));
+        return Err(Failure::ConfigMissing(
+            "name a --unix socket, an address to --listen on, or a directory for --fuse",
+        ));
     }
     Ok(addresses)
 }
@@ -110,6 +175,9 @@ const fn why_not(address: IpAddr) -> &'static str {
         }
     }
 }
+
+/// How often files that are in use are asked for.
+const PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

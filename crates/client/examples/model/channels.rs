@@ -18,7 +18,7 @@ use smb::{Command, HeaderFlags, NtStatus};
 
 use crate::ask::Body;
 use crate::client::Client;
-use crate::link::{Lost, PATIENCE, Way};
+use crate::link::{self, Lost, Way};
 use crate::wire::{Answer, Joinable, Wire};
 
 /// The connections of one session.
@@ -63,7 +63,7 @@ impl Client<'_> {
         repeats: bool,
         body: &Body<'_>,
     ) -> Result<Answer, Lost> {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + link::patience();
         let mut is_copy = false;
         loop {
             let asked = self.ask_once(command, flags, body, repeats);
@@ -127,7 +127,7 @@ impl Client<'_> {
 
     // Breaks come over any channel, and are acknowledged over the same channel.
     fn await_answer(&mut self, mut at: usize, id: u64) -> Result<Answer, Lost> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + link::patience();
         loop {
             let (from, came) = Wire::next_of(&mut self.channels.wires, deadline)?;
             let wire = &mut self.channels.wires[from];

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ impl Way {
 pub(crate) enum Lost {
     /// The connection ended, or never began.
     Connection,
-    /// The server was silent for [`PATIENCE`], or sent a frame that cannot be parsed.
+    /// The server was silent for [`patience`], or sent a frame that cannot be parsed.
     Fault(String),
 }
 
@@ -77,7 +77,7 @@ impl Link {
                 }
             }
         };
-        let dialled = runtime.block_on(async { tokio::time::timeout(PATIENCE, dialled).await });
+        let dialled = runtime.block_on(async { tokio::time::timeout(patience(), dialled).await });
         let transport = dialled.map_err(|_| silent())?.map_err(lost)?;
         Ok(Self { runtime: Arc::clone(runtime), transport })
     }
@@ -136,7 +136,7 @@ impl Provider for Sleeper {
 }
 
 fn silent() -> Lost {
-    Lost::Fault(format!("no answer for {} s", PATIENCE.as_secs()))
+    Lost::Fault(format!("no answer for {} s", patience().as_secs()))
 }
 
 // Connections end by design; an error that the server or this client caused is a fault.
@@ -157,9 +157,22 @@ fn lost(error: ConnectionError) -> Lost {
     }
 }
 
+/// How long an answer may take.
+pub(crate) fn patience() -> Duration {
+    PATIENCE.get().copied().unwrap_or(AT_ONCE)
+}
+
+/// Connections may be half open from here on: a break may reach nobody, and the server then waits its 35 s.
+pub(crate) fn wait_for_breaks() {
+    PATIENCE.get_or_init(|| UNTOLD);
+}
+
+static PATIENCE: OnceLock<Duration> = OnceLock::new();
 /// Shorter than the 35 s that the holder of a lease has to answer a break: all clients here answer
 /// at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const AT_ONCE: Duration = Duration::from_secs(30);
+/// Longer than that.
+const UNTOLD: Duration = Duration::from_secs(45);
 /// Longer than any answer here.
 const FRAME_MAX: usize = 1 << 20;
 /// One request at a time borrows this memory: the longest one needs all of it.

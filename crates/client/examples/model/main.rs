@@ -4,12 +4,14 @@
 //!
 //! ```text
 //! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N [--direct ADDRESS] [--full yes]
+//!     [--half-open yes]
 //! ```
 //!
 //! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps that many sessions with a file open each,
 //! prints `idle`, and waits for the end of its input.
 //!
-//! With `--full` a request may fail because the disk is full; nothing has happened then.
+//! With `--full` a request may fail because the disk is full; nothing has happened then. With `--half-open` it may take as long as the
+//! server waits for the holder of a lease, whom its break did not reach.
 //!
 //! With an address for SMB Direct a third of the clients use only that, and a third both. DIRECTORY
 //! is what the server serves as SHARE, which keeps persistent opens. The program that starts this
@@ -69,6 +71,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     place.direct = options.get("--direct").map(|address| address.parse()).transpose()?;
     place.streams = disk::keeps_streams(Path::new(directory))?;
     place.full = options.contains_key("--full");
+    if options.contains_key("--half-open") {
+        link::wait_for_breaks();
+    }
     let clients: usize = option("--clients")?.parse()?;
     let time = Duration::try_from_secs_f64(option("--seconds")?.parse()?)?;
     let seed: u64 = option("--seed")?.parse()?;

@@ -19,7 +19,7 @@ use smb::{
 use tokio::runtime::Runtime;
 
 use crate::ask::{Body, LENGTH_MAX};
-use crate::link::{Link, Lost, PATIENCE, Way};
+use crate::link::{Link, Lost, Way, patience};
 use crate::secrecy::{self, Protection, Secret};
 
 /// The address of the share, and the user.
@@ -371,7 +371,7 @@ impl Wire {
     }
 
     fn receive(&mut self) -> Result<InFrame, Lost> {
-        Self::next_of(std::slice::from_mut(self), Instant::now() + PATIENCE)?.1
+        Self::next_of(std::slice::from_mut(self), Instant::now() + patience())?.1
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.10.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use smb::FileTime;
@@ -34,15 +35,15 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let work = move || {
         crate::push::settle_times(&closed.node);
         let metadata = wants.then(|| closed.entry.metadata().ok()).flatten();
-        if inline == InlineIo::Everything {
-            return (metadata, closed.close_on_the_spot(&files_too));
-        }
-        log_close(&closed, closed.close(&files_too));
-        (metadata, None)
+        let done = match inline {
+            InlineIo::Everything => closed.close_on_the_spot(&files_too),
+            _ => ControlFlow::Break(closed.close(&files_too)),
+        };
+        (metadata, done.map_break(|ended| log_close(&closed, ended)))
     };
     // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
     let (metadata, rest) = call.blocking(inline, work).await?;
-    if let Some(rest) = rest {
+    if let ControlFlow::Continue(rest) = rest {
         let finish = move || log_close(&open, open.finish_close(&files, rest));
         call.blocking(InlineIo::CachedReads, finish).await?;
     }

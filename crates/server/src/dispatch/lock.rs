@@ -22,6 +22,7 @@ use crate::state::lock_waiters::LockWaiter;
 use crate::state::locks::{GrantedLock, LockRefused};
 use crate::state::range::LockRange;
 use crate::state::{Open, Resource};
+use crate::status::status_of_log;
 
 /// Takes or gives back ranges, all or none of those to be taken.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -201,7 +202,7 @@ fn note(open: &Open, sequence: u32, changes: &[LockChange]) -> Result<(), NtStat
     let serial = open.serial.0;
     journal.lock_durably(serial, sequence, changes).map_err(|error| {
         warn!(serial, %error, "locks of a persistent open cannot be noted");
-        NtStatus::IO_DEVICE_ERROR
+        status_of_log(&error)
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-FSA §2.1.5.4 (close), MS-SMB2 §3.3.4.17.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,18 +26,27 @@ impl Open {
         if self.begin_close() { self.finish_close(files, Closing::Begun) } else { Ok(()) }
     }
 
-    /// [`Open::close`] as far as it waits for nobody: where a name goes, or the wish for it stays, and where a change is
-    /// under way, there is something left for [`Open::finish_close`] on a thread that may wait.
-    pub(crate) fn close_on_the_spot(&self, files: &Files) -> Option<Closing> {
+    /// [`Open::close`] as far as it waits for nobody: where the wish to delete stays, a change is under way, or the removal
+    /// of a name would wait, something is left for [`Open::finish_close`] on a thread that may wait.
+    pub(crate) fn close_on_the_spot(
+        &self,
+        files: &Files,
+    ) -> ControlFlow<Result<(), ShareError>, Closing> {
         if !self.begin_close() {
-            return None;
+            return ControlFlow::Break(Ok(()));
         }
         if self.changes.try_write().is_err() {
-            return Some(Closing::Begun);
+            return ControlFlow::Continue(Closing::Begun);
         }
-        let left = self.leave(files)?;
-        let left = if left.leaves_wish() { Some(left) } else { left.finish_on_the_spot() };
-        left.map(|left| Closing::Left(Box::new(left)))
+        let Some(left) = self.leave(files) else { return ControlFlow::Break(Ok(())) };
+        let left = if left.leaves_wish() {
+            ControlFlow::Continue(left)
+        } else {
+            left.finish_on_the_spot(|Wished { share, path, leave, .. }| {
+                share.remove_on_the_spot(*leave, path, self.node.key())
+            })
+        };
+        left.map_continue(|left| Closing::Left(Box::new(left)))
     }
 
     /// The rest of a close. May block.
@@ -130,9 +140,10 @@ impl Open {
         if self.is_persistent() {
             return InlineIo::CachedReads;
         }
-        // A change under way is waited for, and whoever renames what goes, or moves a directory above. Its own pages go when
-        // the last descriptor does (`tree::handle`).
-        let waits = self.changes.try_write().is_err() || self.may_remove();
+        // A change under way is waited for, and names of streams and directories, which may have much below them. The pages of
+        // a file that goes go when the last descriptor does (`tree::handle`).
+        let is_plain = !self.entry.is_stream() && !self.entry.is_directory();
+        let waits = self.changes.try_write().is_err() || (self.may_remove() && !is_plain);
         self.entry.inline_io().unless(waits)
     }
 

@@ -12,6 +12,7 @@
 //!
 //! Spec: MS-FSA §2.1.5.4 (close).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -82,6 +83,31 @@ impl Doomed {
             removed = removed.and(gone);
         }
         removed
+    }
+
+    // By `remove`, which returns `None` where it would wait: then they are all left.
+    fn remove_on_the_spot(
+        self,
+        remove: impl FnOnce(&Wished) -> Option<Result<(), ShareError>>,
+    ) -> ControlFlow<Result<(), ShareError>, Self> {
+        let is_ours = |(serial, _): &(OpenSerial, Wished)| *serial == self.serial;
+        let only = {
+            let state = self.node.lock();
+            let mut ours = state.going.iter().filter(|name| is_ours(name));
+            ours.next().filter(|_| ours.next().is_none()).map(|(_, name)| name.clone())
+        };
+        let Some(name) = only else { return ControlFlow::Continue(self) };
+        let now = |state: &NodeState| {
+            let still = state.going.iter().find(|name| is_ours(name));
+            still.map(|(_, still)| (Arc::clone(&still.share), still.path.clone()))
+        };
+        let Some(Some((path, _claim))) = self.node.try_hold_name(now) else {
+            return ControlFlow::Continue(self);
+        };
+        match remove(&Wished { path, ..name }) {
+            Some(removed) => ControlFlow::Break(removed),
+            None => ControlFlow::Continue(self),
+        }
     }
 
     // A stream is kept of files and of directories.
@@ -171,7 +197,8 @@ impl Node {
         remove: impl Fn(&Wished) -> Result<(), ShareError> + Send + 'static,
     ) {
         let left = self.leave(serial, Leaving::WithoutWish);
-        if let Some(left) = left.and_then(Left::finish_on_the_spot) {
+        let left = left.map(|left| left.finish_on_the_spot(|_| None));
+        if let Some(ControlFlow::Continue(left)) = left {
             drop(runtime.spawn_blocking(move || log(serial, left.finish(remove))));
         }
     }
@@ -183,15 +210,29 @@ impl Left {
         self.leaves_wish
     }
 
-    /// [`Left::finish`] where no name goes; else what is to be finished by a thread that may wait.
-    pub(crate) fn finish_on_the_spot(mut self) -> Option<Self> {
-        if self.doomed.is_some() {
-            return Some(self);
+    /// [`Left::finish`] where no name goes, or `remove` removes it without waiting; else what is to be finished by a
+    /// thread that may wait.
+    pub(crate) fn finish_on_the_spot(
+        mut self,
+        remove: impl FnOnce(&Wished) -> Option<Result<(), ShareError>>,
+    ) -> ControlFlow<Result<(), ShareError>, Self> {
+        let mut removed = Ok(());
+        if let Some(doomed) = self.doomed.take() {
+            match doomed.remove_on_the_spot(remove) {
+                ControlFlow::Break(done) => removed = done,
+                ControlFlow::Continue(doomed) => {
+                    return ControlFlow::Continue(Self { doomed: Some(doomed), ..self });
+                }
+            }
         }
         self.record = None;
-        let base = self.base.as_mut()?;
+        let Some(base) = self.base.as_mut() else { return ControlFlow::Break(removed) };
         base.doomed = base.node.leave_stream(self.serial);
-        base.doomed.is_some().then_some(self)
+        if base.doomed.is_none() {
+            ControlFlow::Break(removed)
+        } else {
+            ControlFlow::Continue(self)
+        }
     }
 
     /// Removes what went with the open, by `remove`, and lets in who waits for it. May block.

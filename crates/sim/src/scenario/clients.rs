@@ -45,7 +45,7 @@ impl Scenario<'_> {
     }
 
     fn start_model(&mut self) -> Result<ProgramNumber, Failure> {
-        let Plan { seed, clients, lasts, full_one_in, .. } = *self.plan;
+        let Plan { seed, clients, lasts, full_one_in, half_one_in, .. } = *self.plan;
         let seconds = format!("{}.{:03}", lasts / 1_000, lasts % 1_000);
         let share = self.site.join("share").to_string_lossy().into_owned();
         let (clients, seed) = (clients.to_string(), seed.to_string());
@@ -54,6 +54,9 @@ impl Scenario<'_> {
         words.extend(["--clients", &clients, "--seconds", &seconds, "--seed", &seed]);
         if full_one_in > 0 {
             words.extend(["--full", "yes"]);
+        }
+        if half_one_in > 0 {
+            words.extend(["--half-open", "yes"]);
         }
         self.start_example(MODEL, &words)
     }

@@ -18,12 +18,16 @@
 //! once, even if its client asks again. A rename is recorded before it is done: the file has one of
 //! its last two names.
 //!
+//! A full disk ends no log: room is reserved before a record is written ([`room`]), and what gives something back has room
+//! of its own.
+//!
 //! Each open is recorded with the boot of the machine in which it was made. The end of the server loses no written
 //! byte of a file; the end of the machine may: the code that restores an open after that has to know
 //! (`state::persistent`).
 
 mod log_file;
 mod record;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +45,7 @@ pub use self::record::{
     BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
 };
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
+use self::room::{For, Room};
 #[cfg(test)]
 use crate::FileIdentity;
 
@@ -56,6 +61,7 @@ pub struct Journal {
 #[derive(Debug)]
 struct Log {
     file: File,
+    room: Room,
     live: BTreeMap<u64, OpenNote>,
     /// Records in the file, dead ones included.
     records: usize,
@@ -81,10 +87,10 @@ impl Journal {
         let notes = live.values().cloned().collect();
         let records = count(&live);
         // Rewritten without dead and torn records.
-        let file = write_beside(path, &live, boot)?;
+        let (file, room) = write_beside(path, &live, boot)?;
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
-        let log = Mutex::new(Log { file, live, records, poisoned: false });
+        let log = Mutex::new(Log { file, room, live, records, poisoned: false });
         Ok((Self { path: path.to_owned(), boot, log, names: Mutex::default() }, notes))
     }
 
@@ -108,7 +114,7 @@ impl Journal {
         if note.delete_pending {
             bytes.extend(wished(note.serial, note.wished()));
         }
-        log.append(&bytes, true)?;
+        log.append(&bytes, true, For::More)?;
         log.live.insert(note.serial, note);
         Ok(())
     }
@@ -121,11 +127,13 @@ impl Journal {
     /// which must be durable by then.
     pub fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
         let mut log = self.lock();
-        let Some(note) = log.live.get_mut(&serial).filter(|note| note.path != path) else {
+        if log.live.get(&serial).is_none_or(|note| note.path == path) {
             return Ok(());
-        };
-        note.rename(path);
-        log.append(&moved(serial, path), true)?;
+        }
+        log.append(&moved(serial, path), true, For::More)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.rename(path);
+        }
         // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);
         Ok(())
@@ -141,7 +149,7 @@ impl Journal {
         if log.live.get(&serial).is_none_or(|note| note.wished() == wish) {
             return Ok(());
         }
-        log.append(&wished(serial, wish), true)?;
+        log.append(&wished(serial, wish), true, For::Less)?;
         if let Some(note) = log.live.get_mut(&serial) {
             note.wish(wish);
         }
@@ -187,7 +195,9 @@ impl Journal {
         if !log.live.contains_key(&serial) {
             return Ok(());
         }
-        log.append(&locked(serial, sequence, changes), durably)?;
+        let gives_back = changes.iter().all(|change| matches!(change, LockChange::Unlock { .. }));
+        let purpose = if gives_back { For::Less } else { For::More };
+        log.append(&locked(serial, sequence, changes), durably, purpose)?;
         if let Some(note) = log.live.get_mut(&serial) {
             note.change_locks(sequence, changes);
         }
@@ -203,7 +213,8 @@ impl Journal {
         if log.live.remove(&serial).is_none() {
             return Ok(());
         }
-        log.append(&record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes())), false)?;
+        let closed = record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes()));
+        log.append(&closed, false, For::Less)?;
         self.compact(&mut log)
     }
 
@@ -213,8 +224,8 @@ impl Journal {
         if log.poisoned || log.records <= COMPACT_FROM.max(4 * count(&log.live)) {
             return Ok(());
         }
-        let file = write_beside(&self.path, &log.live, self.boot)?;
-        log.replace(&self.path, file, sync_directory_of)
+        let new = write_beside(&self.path, &log.live, self.boot)?;
+        log.replace(&self.path, new, sync_directory_of)
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -223,11 +234,19 @@ impl Journal {
 }
 
 impl Log {
-    fn append(&mut self, record: &[u8], durably: bool) -> io::Result<()> {
+    fn append(&mut self, record: &[u8], durably: bool, purpose: For) -> io::Result<()> {
         if self.poisoned {
             return Err(io::Error::other("the log of opens failed before"));
         }
+        self.room.make(&self.file, record.len() as u64, purpose)?;
         let written = self.check_linked().and_then(|()| self.file.write_all(record));
+        if let Err(error) = &written
+            && room::is_full(error)
+            && self.room.forget_tail(&mut self.file)
+        {
+            return written;
+        }
+        self.room.used(record.len() as u64);
         let written = written.and_then(|()| if durably { self.file.sync_data() } else { Ok(()) });
         self.poisoned = written.is_err();
         self.records += 1;
@@ -248,11 +267,11 @@ impl Log {
     fn replace(
         &mut self,
         path: &Path,
-        file: File,
+        (file, room): (File, Room),
         sync: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
         std::fs::rename(beside(path), path)?;
-        self.file = file;
+        (self.file, self.room) = (file, room);
         self.records = count(&self.live);
         let synced = sync(path);
         self.poisoned = synced.is_err();
@@ -273,7 +292,11 @@ fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
 
 // A new file beside the log, made durable, to take the log's place: at any moment one of the two is
 // complete. Its records are of `boot`.
-fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io::Result<File> {
+fn write_beside(
+    path: &Path,
+    live: &BTreeMap<u64, OpenNote>,
+    boot: BootId,
+) -> io::Result<(File, Room)> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
     bytes.extend(booted(boot));
@@ -282,7 +305,8 @@ fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io
     lock(&file)?;
     file.write_all(&bytes)?;
     file.sync_data()?;
-    Ok(file)
+    let room = Room::of(bytes.len() as u64, &file);
+    Ok((file, room))
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";

@@ -156,7 +156,7 @@ fn closed_opens_do_not_grow_the_log() {
     for serial in 0..2_000 {
         // As the server does it, without waiting for the disk.
         let mut log = journal.lock();
-        log.append(&record(OPENED, |out| note(serial).emit(out)), false).unwrap();
+        log.append(&record(OPENED, |out| note(serial).emit(out)), false, For::More).unwrap();
         log.live.insert(serial, note(serial));
         drop(log);
         journal.close(serial).unwrap();
@@ -299,8 +299,54 @@ fn only_the_owner_of_a_log_may_read_it() {
 #[test]
 fn a_record_is_promised_only_after_its_flush() {
     let file = File::options().write(true).open("/dev/null").unwrap();
-    let mut log = Log { file, live: BTreeMap::new(), records: 0, poisoned: false };
-    log.append(b"record", false).unwrap();
-    log.append(b"record", true).unwrap_err();
-    log.append(b"record", false).expect_err("what the file has is unknown from here on");
+    let room = Room::of(0, &file);
+    let mut log = Log { file, room, live: BTreeMap::new(), records: 0, poisoned: false };
+    log.append(b"record", false, For::More).unwrap();
+    log.append(b"record", true, For::More).unwrap_err();
+    log.append(b"record", false, For::More).expect_err("what the file has is unknown from here on");
 }
+
+// On a small tmpfs, in a mount namespace: the test runs itself there.
+#[test]
+fn a_full_disk_ends_no_log_and_keeps_nobody_from_giving_back() {
+    if let Some(small) = std::env::var_os(SMALL_DISK) {
+        return a_log_on_a_full_disk(Path::new(&small));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let name = "journal::tests::a_full_disk_ends_no_log_and_keeps_nobody_from_giving_back";
+    let script = "mount -t tmpfs -o size=1m none \"$1\" || exit 77; exec \"$0\" --exact \"$2\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
+    command.arg(dir.path()).arg(name).env(SMALL_DISK, dir.path());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    if matches!(output.status.code(), Some(77)) {
+        eprintln!("SKIPPED: no mount namespace on this machine");
+        return;
+    }
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn a_log_on_a_full_disk(at: &Path) {
+    let path = at.join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    journal.lock_durably(1, 0x11, &[LockChange::Lock(lock(0, true))]).unwrap();
+    std::fs::write(at.join("rest"), vec![1; 1 << 20]).unwrap_err();
+    let full = |outcome: io::Result<()>| {
+        outcome.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+    };
+    let last = (2..100_000).find(|serial| full(journal.open_durably(note(*serial))));
+    let last = last.expect("what was reserved is used up");
+    assert!(full(journal.lock_durably(1, 0x12, &[LockChange::Lock(lock(20, true))])));
+    journal.lock_durably(1, 0x13, &[LockChange::Unlock { offset: 0, length: 10 }]).unwrap();
+    journal.close(2).unwrap();
+    std::fs::remove_file(at.join("rest")).unwrap();
+    journal.open_durably(note(last)).unwrap();
+    drop(journal);
+    let (_journal, notes) = open(&path).unwrap();
+    assert_eq!(serials(notes.iter()), [1].into_iter().chain(3..=last).collect::<Vec<_>>());
+    assert!(notes[0].locks.is_empty());
+}
+
+const SMALL_DISK: &str = "LANDFAST_TEST_SMALL_DISK";

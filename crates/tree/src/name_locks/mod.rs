@@ -57,6 +57,16 @@ impl NameLocks {
         held
     }
 
+    /// [`NameLocks::hold`] of two inodes; `None` where that would wait.
+    pub(super) fn try_hold(&self, inodes: [FileKey; 2]) -> Option<HeldNames<'_>> {
+        let mut held = self.lock();
+        if inodes.iter().any(|inode| held.contains_key(inode)) {
+            return None;
+        }
+        held.extend(inodes.map(|inode| (inode, Waiters::default())));
+        Some(HeldNames { locks: self, inodes: inodes.into() })
+    }
+
     fn take(&self, inode: FileKey) {
         let mut held = self.lock();
         let waiters = match held.entry(inode) {

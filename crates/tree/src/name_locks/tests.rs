@@ -220,3 +220,36 @@ fn a_request_for_another_inode_does_not_wait() {
     let _held = locks.hold([key(1)]);
     drop(locks.hold([key(2), key(3)]));
 }
+
+#[test]
+fn a_file_in_memory_is_removed_on_the_spot_unless_that_would_wait() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
+    let file = create(&share, "f");
+    let on_the_spot = |name: &str, key| share.remove_on_the_spot(MayRemove::TEST, &path(name), key);
+    for taken in [share.root_key(), file.key()] {
+        let held = share.name_locks.hold([taken]);
+        assert_eq!(on_the_spot("f", file.key()), None, "another request has it");
+        drop(held);
+    }
+    assert!(share.name_locks.lock().is_empty());
+    symlink("f", dir.path().join("link")).unwrap();
+    assert_eq!(on_the_spot("link", file.key()), None, "a link may lead to a disk");
+    let other = create(&share, "g");
+    assert_eq!(on_the_spot("f", other.key()), None, "another file has the name");
+    assert_eq!(on_the_spot("f", file.key()), Some(Ok(())));
+    assert_eq!(names_in(dir.path()), ["g", "link"]);
+    let disk = tempfile::tempdir_in("/var/tmp").unwrap();
+    let share = Share::open(&ShareConfig::new("data", disk.path())).unwrap();
+    let file = create(&share, "f");
+    let removed = share.remove_on_the_spot(MayRemove::TEST, &path("f"), file.key());
+    assert_eq!((removed, disk.path().join("f").exists()), (None, true));
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}

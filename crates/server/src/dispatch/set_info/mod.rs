@@ -31,7 +31,7 @@ use crate::state::caching::Intent;
 use crate::state::node::{NodeState, OpenRecord};
 use crate::state::range::LockRange;
 use crate::state::wish_notes;
-use crate::status::OrStatus as _;
+use crate::status::{OrStatus as _, status_of_log};
 
 /// Changes metadata.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -369,7 +369,7 @@ fn take_back(open: &Open) -> Result<(), NtStatus> {
 fn note_wishes(open: &Open) -> Result<(), NtStatus> {
     wish_notes::write_durably(&open.node).map_err(|error| {
         warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
-        NtStatus::IO_DEVICE_ERROR
+        status_of_log(&error)
     })
 }
 
