@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
-use crate::file::{self, FileStat, OpenOptions};
+use crate::file::{self, FileStat, OpenOptions, RangeLock};
 use crate::options::ConnectOptions;
 use crate::region::Region;
 use crate::url::SmbUrl;
@@ -163,6 +163,14 @@ impl File {
     /// The server's status.
     pub fn flush(&self) -> Result<(), ClientError> {
         self.runtime.block_on(self.inner.flush())
+    }
+
+    /// See [`crate::File::lock`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn lock(&self, range: Range<u64>, kind: RangeLock) -> Result<bool, ClientError> {
+        self.runtime.block_on(self.inner.lock(range, kind))
     }
 
     /// See [`crate::File::stat`].

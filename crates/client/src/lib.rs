@@ -26,7 +26,7 @@ mod url;
 pub use client::{Client, initiator};
 pub use connection::{LeaseBreak, Negotiated};
 pub use error::{ClientError, ConnectionError};
-pub use file::{File, FileStat, Lease, OpenOptions};
+pub use file::{File, FileStat, Lease, OpenOptions, RangeLock};
 pub use options::{ConnectOptions, Protection};
 pub use region::{AsyncRegion, FallbackReason, Path, Region, RegionError, Smb2};
 pub use remote::{Finished, RegionConfigError, RegionSettings, Ticket};

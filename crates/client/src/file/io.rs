@@ -12,21 +12,33 @@
 //! Signatures and encryption do not cover RDMA: the data of an encrypted share never travels that
 //! way.
 //!
-//! Spec: MS-SMB2 §3.2.4.6, §3.2.4.7, §3.2.4.10.
+//! Spec: MS-SMB2 §3.2.4.6, §3.2.4.7, §3.2.4.10, §3.2.4.19.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use smb::negotiate::Dialect;
 use smb::{
-    Channel, Command, Empty, FlushRequest, NtStatus, ReadFlags, ReadRequest, ReadResponse,
-    WriteFlags, WriteRequest, WriteResponse,
+    Channel, Command, Empty, FlushRequest, LockElement, LockFlags, LockRequest, NtStatus,
+    ReadFlags, ReadRequest, ReadResponse, WriteFlags, WriteRequest, WriteResponse,
 };
 
 use super::File;
 use crate::connection::{Leftover, PendingResponse};
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::direct::{Pool, RDMA_LEN_MIN, Slots};
+
+/// What to do with a range of bytes of a file, as [`File::lock`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RangeLock {
+    /// Others may read the range, and lock it in the same way.
+    Shared,
+    /// Others may neither read nor write the range.
+    Exclusive,
+    /// Give back exactly this range.
+    Unlock,
+}
 
 /// A request for one piece of a call.
 struct Piece {
@@ -106,6 +118,30 @@ impl File {
         let request = FlushRequest { file_id: self.id };
         let response = self.tree.call(Command::FLUSH, 0, |out| request.emit(out)).await?;
         response.parse(Empty::parse).map(drop)
+    }
+
+    /// Takes or gives back a range of bytes; of a range that another open holds, the server refuses at once.
+    ///
+    /// Returns whether the range was granted. All locks of an open end with the open.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn lock(&self, range: Range<u64>, kind: RangeLock) -> Result<bool, ClientError> {
+        let flags = match kind {
+            RangeLock::Shared => LockFlags::SHARED | LockFlags::FAIL_IMMEDIATELY,
+            RangeLock::Exclusive => LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY,
+            RangeLock::Unlock => LockFlags::UNLOCK,
+        };
+        let length = range.end.saturating_sub(range.start);
+        let locks = vec![LockElement { offset: range.start, length, flags }];
+        let request = LockRequest { lock_sequence: 0, file_id: self.id, locks };
+        let refused = [NtStatus::LOCK_NOT_GRANTED];
+        let emit = |out: &mut Vec<u8>| request.emit(out);
+        let response = self.tree.call_accepting(Command::LOCK, 0, &refused, emit).await?;
+        if response.header().status == NtStatus::LOCK_NOT_GRANTED {
+            return Ok(false);
+        }
+        response.parse(Empty::parse).map(|_| true)
     }
 
     async fn write_with(

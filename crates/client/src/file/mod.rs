@@ -8,6 +8,7 @@ mod open;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use io::RangeLock;
 pub use lease::Lease;
 pub use open::{FileStat, OpenOptions};
 use smb::push::PushResponse;

@@ -1,0 +1,164 @@
+//! The file beside the base that says whether the last commits are in a log, and in which.
+//!
+//! ```text
+//!   0   8  LFLOGGED
+//!   8   4  version, 1
+//!  12   4  state: 0 the base has everything, 1 the log is needed
+//!  16   8  key of the file, random; every record of its log has it
+//!  24   4  checksum, CRC-32C of the bytes before
+//! ```
+//! The one write of all 28 bytes commits a change.
+
+use std::io;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use thiserror::Error;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::Base;
+
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    magic: [u8; 8],
+    version: U32,
+    state: U32,
+    key: U64,
+    checksum: U32,
+}
+
+const LEN: usize = size_of::<Wire>();
+const _: () = assert!(LEN == 28);
+const MAGIC: [u8; 8] = *b"LFLOGGED";
+const VERSION: u32 = 1;
+
+/// Whether the log is needed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SideState {
+    /// The base has everything.
+    Settled,
+    /// The last commits are in the log.
+    InLog,
+}
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Side {
+    /// Key of the file.
+    pub key: u64,
+    /// Whether the log is needed.
+    pub state: SideState,
+}
+
+impl Side {
+    /// Reads the bytes of the file; `None` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none that [`Side::emit`] writes.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, SideError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let wire = Wire::ref_from_bytes(bytes).map_err(|_| SideError::MediaNoSide)?;
+        if wire.magic != MAGIC || wire.checksum.get() != sum(&bytes[..LEN - 4]) {
+            return Err(SideError::MediaNoSide);
+        }
+        if wire.version.get() != VERSION {
+            return Err(SideError::MediaVersion { version: wire.version.get() });
+        }
+        let state = match wire.state.get() {
+            0 => SideState::Settled,
+            1 => SideState::InLog,
+            _ => return Err(SideError::MediaNoSide),
+        };
+        Ok(Some(Self { key: wire.key.get(), state }))
+    }
+
+    /// The bytes of the file.
+    pub fn emit(&self) -> [u8; 28] {
+        let state = match self.state {
+            SideState::Settled => 0,
+            SideState::InLog => 1,
+        };
+        let mut wire = Wire {
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            state: U32::new(state),
+            key: U64::new(self.key),
+            checksum: U32::ZERO,
+        };
+        wire.checksum = U32::new(sum(&wire.as_bytes()[..LEN - 4]));
+        let mut out = [0; LEN];
+        out.copy_from_slice(wire.as_bytes());
+        out
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// [`SideError::Read`], or as [`Side::parse`].
+    pub fn load(file: &dyn Base) -> Result<Option<Self>, SideError> {
+        let mut bytes = [0; LEN + 1];
+        let count = file.read(0, &mut bytes).map_err(SideError::Read)?;
+        Self::parse(&bytes[..count])
+    }
+
+    /// Writes the file.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the file says this. The caller makes the name of a new file durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SideError::Write`].
+    pub fn store(&self, file: &dyn Base) -> Result<(), SideError> {
+        file.write(0, &self.emit()).and_then(|()| file.flush()).map_err(SideError::Write)
+    }
+}
+
+fn sum(bytes: &[u8]) -> u32 {
+    u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, bytes)).expect("a CRC of 32 bits")
+}
+
+/// The file beside the base cannot be used.
+#[derive(Debug, Error)]
+pub enum SideError {
+    /// It is something else, or damaged.
+    #[error("the file that names the log is damaged, or none of Landfast")]
+    MediaNoSide,
+    /// It is of a later version.
+    #[error("the file that names the log has version {version}, this program knows 1")]
+    MediaVersion {
+        /// Its version.
+        version: u32,
+    },
+    /// It cannot be read.
+    #[error("the file that names the log cannot be read: {0}")]
+    Read(io::Error),
+    /// It cannot be written.
+    #[error("the file that names the log cannot be written: {0}")]
+    Write(io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_side_file_is_refused() {
+        let side = Side { key: 77, state: SideState::InLog };
+        let bytes = side.emit();
+        assert_eq!(Side::parse(&bytes).unwrap(), Some(side));
+        assert_eq!(Side::parse(&[]).unwrap(), None);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert!(Side::parse(&damaged).is_err(), "byte {at}");
+            assert!(Side::parse(&bytes[..at]).is_err() || at == 0);
+        }
+    }
+}
