@@ -9,8 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, model, polling,
-    siege, sim, states, torture, workspace,
+    bulk, check, compare, databases, demo, deps, flood, fuzz, guest, interop, kill9, latency,
+    model, polling, siege, sim, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -300,6 +300,13 @@ const STEPS: [SuiteStep; 27] = [
         name: "sim",
         about: "server and clients on virtual time, one seed a run",
         run: || sim::run(&sim::Options::short()),
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "databases",
+        about: "landfast demo log; SQLite by two processes at once, with kills of clients and server",
+        run: || databases::run(&databases::Options { seconds: 8, bench: false, rounds: 1 }),
         needed_by_all: false,
         is_quick: false,
     },
