@@ -9,8 +9,8 @@ shift 2
 memory=$(mktemp -d /dev/shm/landfast-loop-XXXXXX)
 mkdir "$memory/volumes" "$memory/mount"
 chmod 755 "$memory" "$disk"
-"$landfast" volume create "$memory/disk0" --size 512M ${VOLUME_OPTIONS:-}
-"$landfast" volume serve "$memory/disk0" --fuse "$memory/volumes" --loop ${SERVE_OPTIONS:-} >"$memory/said" 2>&1 &
+"$landfast" volume create "$memory/disk0" --size 512M --emulate-persistence
+"$landfast" volume serve "$memory/disk0" --fuse "$memory/volumes" --loop --emulate-persistence >"$memory/said" 2>&1 &
 server=$!
 end() {
     umount "$memory/mount" 2>/dev/null || true

@@ -60,13 +60,23 @@ class Cluster:
         worker.start()
         time.sleep(random.uniform(0.5, 1.5))
         pid = self.pid()
-        for child in subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout.split():
-            os.kill(int(child), signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout.split()
+        for process in [pid, *map(int, children)]:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended with its parent
         worker.join()
         time.sleep(0.5)
         os.unlink(f"{self.data}/postmaster.pid")
-        self.start()
+        for attempt in range(20):
+            try:
+                self.start()
+                break
+            except subprocess.CalledProcessError:
+                # The last of the killed processes holds the shared memory.
+                assert attempt < 19, open(f"{self.data}/log").read()[-2000:]
+                time.sleep(0.5)
         there = {int(line) for line in self.sql("postgres", "select n from acks").split()}
         lost = [n for n in acked if n not in there]
         assert not lost, f"{len(lost)} of {len(acked)} acknowledged rows are lost"
