@@ -23,6 +23,9 @@ pub(crate) fn run() -> Outcome {
     if !samba::has_modules() {
         packages.push(samba::MODULES_PACKAGE);
     }
+    if !Path::new(SQLITE_HEADER).exists() {
+        packages.push("libsqlite3-dev");
+    }
     if packages.is_empty() {
         println!("  all programs are there");
     } else {
@@ -119,6 +122,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("smbd", "samba"),
     ("smbpasswd", "samba-common-bin"),
     ("smbclient", "smbclient"),
+    ("psql", "postgresql"),
+    ("sqlite3", "sqlite3"),
     ("rpcclient", "smbclient"),
     ("dumpcap", "tshark"),
     ("tshark", "tshark"),
@@ -129,10 +134,13 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mkfs.xfs", "xfsprogs"),
     ("xz", "xz-utils"),
 ];
+/// With it a test compares our interface of SQLite.
+const SQLITE_HEADER: &str = "/usr/include/sqlite3ext.h";
 /// What Debian starts of them.
 const SERVICES: &[(&str, &[&str])] = &[
     ("krb5-admin-server", &["krb5-admin-server"]),
     ("krb5-kdc", &["krb5-kdc"]),
+    ("postgresql", &["postgresql"]),
     ("samba", &["smbd", "nmbd"]),
 ];
 /// The pinned Python packages.

@@ -7,6 +7,7 @@ mod bulk;
 mod check;
 mod clones;
 mod compare;
+mod databases;
 mod demo;
 mod deps;
 mod failure;
@@ -97,6 +98,8 @@ enum Task {
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// Databases on the tail of a log: conflicting transactions of several processes, with kills; and what they cost.
+    Databases(databases::Options),
     /// The NBD server next to nbdkit's memory plugin, interleaved.
     NbdBench(nbd_bench::Options),
     /// Who may do what, cell by cell, against a table typed from the specifications.
@@ -140,6 +143,12 @@ enum Interop {
     Fuse,
     /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
     Nbd,
+    /// PostgreSQL with pg_wal on a volume of ours (a loop device; as root): pgbench, and crashes.
+    Postgres {
+        /// Use this mount instead of making a volume.
+        #[arg(long)]
+        mount: Option<std::path::PathBuf>,
+    },
     /// The tests of pike-smb2, each with a time limit.
     Pike {
         /// Whose server.
@@ -176,6 +185,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
         Task::Interop(Interop::Nbd) => interop::nbd::run(),
         Task::Interop(Interop::Fuse) => interop::fuse::run(),
+        Task::Interop(Interop::Postgres { mount }) => databases::postgres(mount.as_deref()),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
@@ -194,6 +204,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::Databases(options) => databases::run(options),
         Task::NbdBench(options) => nbd_bench::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),

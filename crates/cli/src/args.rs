@@ -427,7 +427,11 @@ impl Poll {
 
 /// Options of `landfast demo`.
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Demo {
+    /// Something else to show
+    #[command(subcommand)]
+    pub(crate) kind: Option<DemoKind>,
     /// Directory for the temporary share [default: memory (/dev/shm), persistence emulated]
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
@@ -440,6 +444,30 @@ pub(crate) struct Demo {
     /// Only kill and verify, measure nothing
     #[arg(long)]
     pub(crate) skip_bench: bool,
+}
+
+/// What else `landfast demo` shows.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DemoKind {
+    /// A database on the tail of a log: what its commits cost, and that none is lost when it is killed
+    Log(DemoLog),
+}
+
+/// Options of `landfast demo log`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoLog {
+    /// Directory for the database, on a disk [default: that of temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of measurement
+    #[arg(short = 'd', default_value_t = 6.0)]
+    pub(crate) duration_s: f64,
+    /// How often the database's process is killed in mid-stream
+    #[arg(long, default_value_t = 5)]
+    pub(crate) kills: u32,
+    /// The process that is killed
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) writer: Option<PathBuf>,
 }
 
 /// Options of `landfast floor`.

@@ -118,6 +118,11 @@ impl Logged {
         self.len == 0
     }
 
+    /// Whether everything that was written is durable.
+    pub fn is_committed(&self) -> bool {
+        self.last == self.committed
+    }
+
     /// What the file is at this moment.
     pub fn status(&self) -> Status {
         Status { log: self.log.status(), held: self.overlay.held(), flushes: self.flushes }

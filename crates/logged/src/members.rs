@@ -71,6 +71,10 @@ impl Members {
     ///
     /// A member cannot be opened, or the log cannot.
     pub fn open(&self, key: Option<&MasterKey>) -> Result<Option<TailLog>, LoggedError> {
+        let is_absent = |place: &Place| matches!(place, Place::Local(path) if !path.exists());
+        if self.places.iter().all(is_absent) {
+            return Ok(None);
+        }
         let options = log::OpenOptions { key: key.cloned(), ..log::OpenOptions::default() };
         match TailLog::open(self.stores(true)?, &options) {
             Ok(log) => Ok(Some(log)),

@@ -445,7 +445,9 @@ unsafe extern "C" fn own_control(file: *mut File, what: c_int, argument: *mut c_
 /// `PRAGMA landfast`: SQLite passes room for the answer, the name and the value.
 fn pragma(file: &Opened, arguments: *mut *mut c_char) -> c_int {
     // SAFETY: SQLite passes three strings.
-    let name = unsafe { *arguments.add(1) };
+    let second = unsafe { arguments.add(1) };
+    // SAFETY: as above.
+    let name = unsafe { *second };
     let answer = file.pragma(&text_of(name)).and_then(|answer| CString::new(answer).ok());
     let (Some(answer), Some(host)) = (answer, HOST.get()) else { return abi::NOTFOUND };
     let Some(print) = function!(host.table, slot::MPRINTF, abi::Mprintf) else {

@@ -12,6 +12,7 @@ use crate::share::{Location, LockedFile, ShareFile};
 use crate::wal::{Wal, WalError};
 
 /// An open file that is not SQLite's own VFS's.
+#[allow(clippy::large_enum_variant, reason = "there is one for each open file, in a box")]
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// A database of this machine. SQLite's own VFS does the work; the hooks see its locks.

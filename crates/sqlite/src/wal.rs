@@ -153,7 +153,9 @@ impl Wal {
                     && let Some(wal) = wal.upgrade()
                 {
                     let mut state = lock(&wal.state);
-                    if !state.writing {
+                    let settled =
+                        state.owned.as_ref().is_none_or(|owned| owned.file.is_committed());
+                    if !state.writing && settled {
                         state.owned = None;
                         state.has_keeper = false;
                         return;

@@ -15,7 +15,8 @@ fn extension() -> PathBuf {
 }
 
 fn check(arguments: &[&str]) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/databases/sqlite_check.py");
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/databases/sqlite_check.py");
     // The system's: others are often built without extensions.
     let mut python = Command::new("/usr/bin/python3");
     let done = python.arg(script).arg(extension()).args(arguments).output().unwrap();
@@ -51,9 +52,13 @@ fn the_shell_opens_a_database_with_its_log() {
         (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
     };
     let uri = format!("file:{path}/a.db?vfs=landfast&log={path}/a.log&emulate=1");
-    let made = "pragma journal_mode=wal; create table t(x); insert into t values(7); pragma landfast;";
+    let made =
+        "pragma journal_mode=wal; create table t(x); insert into t values(7); pragma landfast;";
     let (said, complaint) = shell(&uri, made);
-    assert!(said.starts_with("wal\n") && said.contains("persistence EMULATED"), "{said}{complaint}");
+    assert!(
+        said.starts_with("wal\n") && said.contains("persistence EMULATED"),
+        "{said}{complaint}"
+    );
     assert_eq!(shell(&uri, "select x from t;").0, "7\n");
     // After a proper end every SQLite reads the database.
     let mut plain = Command::new("sqlite3");

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod databases;
 mod input;
 mod iwarp;
 mod nbd;
@@ -30,6 +31,9 @@ pub type Body = fn(&[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("client_hostile", hostile::target),
     ("client_url", client::url),
+    ("databases_params", databases::params),
+    ("databases_record", databases::record),
+    ("databases_side", databases::side),
     ("iwarp_ddp", iwarp::headers::ddp),
     ("iwarp_fpdu", iwarp::start::fpdu),
     ("iwarp_handshake", iwarp::handshake::handshake),

@@ -103,7 +103,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
@@ -140,6 +140,9 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("landfast-volume", &["landfast-pmem", "landfast-block"]),
     ("landfast-nbd", &["landfast-block"]),
     ("landfast-fuse", &["landfast-block"]),
+    ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
+    ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
+    ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     (
@@ -176,6 +179,9 @@ const LIBRARIES: &[&str] = &[
     "landfast-volume",
     "landfast-nbd",
     "landfast-fuse",
+    "landfast-logged",
+    "landfast-redb-backend",
+    "landfast-sqlite",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];

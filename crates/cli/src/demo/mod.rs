@@ -7,6 +7,7 @@
 //! ```
 
 mod ledger;
+mod log;
 mod server;
 
 use std::fs::{File, OpenOptions};
@@ -20,13 +21,16 @@ use pmem::DurabilityClass;
 
 use self::ledger::{BLOCK, Ledger};
 use self::server::Server;
-use crate::args::{Bench, Demo, Mode, Placement, Poll, Protected};
+use crate::args::{Bench, Demo, DemoKind, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
 use crate::interrupt::Asked;
 use crate::{bench, output, remote};
 
 /// Runs the demonstration; success means that every check held.
 pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
+    if let Some(DemoKind::Log(options)) = &options.kind {
+        return log::run(options);
+    }
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));
     let share = tempfile::Builder::new()
         .prefix("landfast-demo-")
