@@ -16,7 +16,7 @@ use logged::{LOG_LEN_DEFAULT, LocalBase, Logged, Members, Options, Place};
 use redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use redb_backend::LoggedBackend;
 
-use super::{kill, random_life};
+use super::life::{MEMORY, kill, random_life};
 use crate::args::DemoLog;
 use crate::failure::Failure;
 use crate::output;
@@ -184,7 +184,7 @@ fn open(directory: &Path, is_new: bool) -> Result<Database, Failure> {
 /// The log of the database in a directory: a file in memory whose name no other directory has.
 fn log_of(directory: &Path) -> PathBuf {
     let name = directory.to_string_lossy().replace('/', "-");
-    Path::new(super::MEMORY).join(format!("landfast-demo-log{name}"))
+    Path::new(MEMORY).join(format!("landfast-demo-log{name}"))
 }
 
 /// Removes the log in memory at the end.

@@ -7,6 +7,7 @@
 //! ```
 
 mod ledger;
+mod life;
 mod log;
 mod server;
 
@@ -20,6 +21,7 @@ use client::{Region, RegionSettings};
 use pmem::DurabilityClass;
 
 use self::ledger::{BLOCK, Ledger};
+use self::life::{MEMORY, kill, random_life};
 use self::server::Server;
 use crate::args::{Bench, Demo, DemoKind, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
@@ -233,24 +235,6 @@ fn placement() -> Placement {
     if cores > 1 { Placement::Apart } else { Placement::Free }
 }
 
-fn random_life() -> Result<Duration, Failure> {
-    let random = getrandom::u64().map_err(|_| Failure::Child {
-        process: "the system",
-        what: "has no random numbers".into(),
-    })?;
-    Ok(Duration::from_micros(LIFE_MIN_US + random % LIFE_SPREAD_US))
-}
-
-fn kill(pid: u32) -> Result<(), Failure> {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid =
-        pid.ok_or_else(|| Failure::Child { process: "the server", what: "has no id".into() })?;
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-        .map_err(|errno| Failure::system("cannot kill the server")(errno.into()))
-}
-
-// The default share is in memory, so that the demonstration runs anywhere and leaves no files.
-const MEMORY: &str = "/dev/shm";
 const STREAM_FILE: &str = "stream.dat";
 const BLOCKS: u64 = 256;
 const REGION: u64 = BLOCKS * 4096;
@@ -259,8 +243,5 @@ const MARGIN_BYTE: u8 = 0xee;
 const FILE: u64 = MARGIN + REGION + MARGIN;
 const OUTSTANDING: usize = 8;
 const PIECE: usize = 1 << 20;
-// From just after the start to the middle of the stream.
-const LIFE_MIN_US: u64 = 20_000;
-const LIFE_SPREAD_US: u64 = 600_000;
 // A stream whose server is dead ends by itself well before.
 const STREAM_LIMIT: Duration = Duration::from_secs(30);
