@@ -1,4 +1,4 @@
-// A peer over the kernel's verbs for crates/rdma/examples/siw_peer, which says what the two do to
+// A peer over the kernel's verbs for crates/siw_peer, which says what the two do to
 // each other and what the scenarios mean. The initiator names the scenario in its private data.
 //
 //     siw_peer ask ADDRESS PORT SCENARIO [COUNT]

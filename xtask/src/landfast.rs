@@ -6,6 +6,7 @@
 //! listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445
 //! ```
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,12 @@ impl Landfast {
             Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
         Ok(Self { running, address, log })
     }
+
+    /// A thread of the server that panicked, as its log says.
+    pub(crate) fn panicked(&self) -> Result<Option<String>, Failure> {
+        let log = fs::read_to_string(&self.log).map_err(Failure::io("reading", &self.log))?;
+        Ok(log.lines().find(|line| line.contains("panicked at")).map(str::to_owned))
+    }
 }
 
 fn shared(directory: &Path) -> [String; 4] {
@@ -205,7 +212,7 @@ pub(crate) fn announced<T>(
 ) -> Result<T, Failure> {
     let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
     wait_for_line(&lines, parse).map_err(|reason| {
-        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let text = fs::read_to_string(log).unwrap_or_default();
         Failure::new(format!("a server did not start: {reason}{}", tail(&text)))
             .remedy(format!("read {}", log.display()))
     })

@@ -106,6 +106,7 @@ pub(crate) fn lockstep(options: &Lockstep) -> Outcome {
         let finished = finish(step, options.seed, seconds)?;
         judge(&format!("{} as with smbd", part.name()), &finished, &mut tally);
     }
+    tally.count("no thread of the server panics", calm(&server)?);
     Ok(tally)
 }
 
@@ -120,8 +121,13 @@ pub(crate) fn caching(options: &Caching) -> Outcome {
         judge(&format!("grants and caches {place}"), &finished, &mut tally);
         let lives = server.running.ended().map_or(Ok(()), |status| Err(status.to_string()));
         tally.count("the server lives", lives);
+        tally.count("no thread of the server panics", calm(&server)?);
     }
     Ok(tally)
+}
+
+fn calm(server: &Landfast) -> Result<Result<(), String>, Failure> {
+    Ok(server.panicked()?.map_or(Ok(()), Err))
 }
 
 fn together(

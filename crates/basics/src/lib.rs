@@ -9,8 +9,8 @@
 //! | [`Clock::time_of_day`] | the kernel's wall clock | [`ManualClock`] |
 //! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
 //!
-//! [`until`] waits for a state that others change. [`Table`] keeps entries under keys that can go stale
-//! but never mean another entry. [`create_anew`] makes a file for a secret.
+//! [`until`] and [`found`] wait for a state that others change. [`Table`] keeps entries under keys that can go stale
+//! but never mean another entry. [`ordered`] has locks that check in which order a thread takes them. [`create_anew`] makes a file for a secret.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
 //! looks for such reads. Tasks, timers and blocking work are
@@ -22,6 +22,7 @@ mod clock;
 mod environment;
 mod event;
 mod manual_clock;
+pub mod ordered;
 mod private_file;
 mod random;
 mod seeded_random;
@@ -29,7 +30,7 @@ mod table;
 
 pub use clock::{Clock, TimeSource};
 pub use environment::Environment;
-pub use event::until;
+pub use event::{found, until};
 /// Why the kernel has no random numbers.
 pub use getrandom::Error as RandomError;
 pub use manual_clock::ManualClock;

@@ -49,7 +49,9 @@ pub(crate) enum Command {
     Passwd(Passwd),
     /// Remove streams whose file a local program has removed; the share may be served meanwhile
     Sweep(Sweep),
-    /// Disks whose sectors are never torn: make, check, serve over NBD
+    /// Say what a path gives to those who store there: DAX or not and why, durability class, what a commit costs
+    Diagnose(Diagnose),
+    /// Disks whose sectors are never torn: make, check, serve over NBD, as files and loop devices
     Volume(crate::volume::args::Volume),
     /// Print a shell completion script
     Completions(Completions),
@@ -72,6 +74,7 @@ impl Command {
             | Self::Demo(_)
             | Self::Floor(_)
             | Self::Sweep(_)
+            | Self::Diagnose(_)
             | Self::Volume(_)
             | Self::Completions(_) => true,
         }
@@ -189,6 +192,28 @@ pub(crate) struct Sweep {
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
+
+/// Options of `landfast diagnose`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = DIAGNOSE_NOTES)]
+pub(crate) struct Diagnose {
+    /// A directory, a file, a volume, or a device
+    pub(crate) path: PathBuf,
+    /// How long to measure commits, in a file without a name beside the path; nothing that is there changes
+    #[arg(long, default_value_t = 0.5)]
+    pub(crate) seconds: f64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const DIAGNOSE_NOTES: &str = "\
+Examples:
+      landfast diagnose /mnt/pmem          # is push mode at its best there?
+      landfast diagnose /srv/data --json
+
+Class pmem: a commit is a fence. Class storage: a commit is an fdatasync. Class volatile: nothing survives a loss of
+power, and the cost is what memory of that speed would give. docs/push-mode.md says what each class survives.";
 
 /// Which sessions must sign each message.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]

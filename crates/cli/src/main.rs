@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod control;
 mod demo;
+mod diagnose;
 mod failure;
 mod files;
 mod interrupt;
@@ -85,6 +86,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Floor(floor) => bench::floor::respond(&floor),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Sweep(sweep) => sweep::run(&sweep),
+        Command::Diagnose(diagnose) => diagnose::run(&diagnose),
         Command::Volume(volume) => volume::run(&volume.command),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),

@@ -1,6 +1,9 @@
 //! Devices that are mounted for real, used by this program through the kernel.
 #![cfg(test)]
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -25,7 +28,7 @@ fn mounted(names: &[&str], at: &Path) -> Option<Mounted> {
     match Mounted::new(devices, at, Options::default()) {
         Ok(mounted) => Some(mounted),
         Err(MountError::Mount { error, .. }) if !rustix::process::geteuid().is_root() => {
-            eprintln!("SKIPPED: {error}");
+            skipped::skip(error);
             None
         }
         Err(error) => panic!("{error}"),

@@ -38,7 +38,7 @@ mod recall;
 #[expect(dead_code, reason = "a session asks more of it than the models")]
 mod work;
 
-pub use event::until;
+pub use event::{found, until};
 pub use interface::Waker;
 pub use models::*;
 

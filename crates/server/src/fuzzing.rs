@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use basics::ordered::{Mutex, MutexGuard};
 use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
@@ -28,6 +29,7 @@ use crate::connections::{Channel, Frame, Link, Outbox, Parcel, Session};
 use crate::dispatch::connection::Stage;
 use crate::dispatch::{Connection, end_of_connection};
 use crate::limits::Limits;
+use crate::lock_order as order;
 use crate::push::Push;
 use crate::service::{Core, CoreParts};
 
@@ -179,7 +181,7 @@ impl Machine {
 
 /// The frames for the peer.
 #[derive(Debug, Default)]
-struct Letters(Mutex<Letter>);
+struct Letters(Mutex<Letter, order::Connection>);
 
 #[derive(Debug, Default)]
 struct Letter {
@@ -192,8 +194,8 @@ impl Letters {
         self.lock().closed
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Letter> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Letter, order::Connection> {
+        self.0.lock()
     }
 }
 

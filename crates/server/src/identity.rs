@@ -1,11 +1,12 @@
 //! Who the server is: its names, its GUID, its users and how it protects what it says.
 
 use std::net::SocketAddr;
-use std::sync::{PoisonError, RwLock};
 
+use basics::ordered::RwLock;
 use smb::Guid;
 
 use crate::config::{Announced, SigningPolicy, Users};
+use crate::lock_order as order;
 
 /// Who the server is to its clients.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) announced: Vec<Announced>,
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
-    users: RwLock<Users>,
+    users: RwLock<Users, order::Users>,
 }
 
 /// What the operator has configured of it.
@@ -43,11 +44,11 @@ impl ServerIdentity {
 
     /// The users who may log on.
     pub(crate) fn users(&self) -> Users {
-        self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.users.read().clone()
     }
 
     pub(crate) fn set_users(&self, users: Users) {
-        let mut now = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.users.write();
         *now = users.succeeding(&now);
     }
 }

@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use basics::ordered::Mutex;
 use basics::{Environment, RandomError};
 use smb::auth::kerberos::{
     KerberosFreshness, KerberosService, Keytab, KeytabError, Principal, PrincipalError,
@@ -19,6 +20,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::lock_order as order;
 use crate::time::file_time;
 use crate::users::Stamp;
 
@@ -49,7 +51,7 @@ impl KerberosConfig {
 pub(crate) struct Tickets {
     path: PathBuf,
     service: Arc<KerberosService>,
-    read: Mutex<(Stamp, Arc<Keytab>)>,
+    read: Mutex<(Stamp, Arc<Keytab>), order::Users>,
 }
 
 /// The parts that one logon needs.
@@ -98,7 +100,7 @@ impl Tickets {
             skew: self.service.skew,
             replays: Arc::clone(&other.service.replays),
         };
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let read = self.read.lock().clone();
         Self { path: self.path.clone(), service: Arc::new(service), read: Mutex::new(read) }
     }
 
@@ -117,7 +119,7 @@ impl Tickets {
     }
 
     fn keytab(&self) -> Arc<Keytab> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
         if now != Some(read.0) {
             match load(&self.path) {

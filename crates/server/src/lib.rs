@@ -35,6 +35,7 @@ mod host;
 mod identity;
 mod kerberos;
 mod limits;
+mod lock_order;
 mod memory;
 mod panics;
 mod push;

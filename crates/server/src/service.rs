@@ -1,14 +1,6 @@
 //! The server behind all its transports: its parts, and what takes several of them.
 //!
-//! Lock order, outermost first; no two of one line are held together, none is held over an
-//! await, and nothing that may block runs under any of them:
-//!
-//! 1. the table of sessions
-//! 2. a session's trees, then its opens
-//! 3. one node (`state/node.rs`)
-//! 4. push tables (`push/`)
-//! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons;
-//!    the lists of shares and of users; accounts; durable opens; opens that are given up
+//! The order of their locks: `lock_order.rs`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

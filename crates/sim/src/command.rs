@@ -51,7 +51,7 @@ struct Build {
     landfast: PathBuf,
     /// The directory of `model`, `rivals` and `commit_stream`, as they are built
     #[arg(long)]
-    examples: PathBuf,
+    programs: PathBuf,
     /// A variable of the programs' environment
     #[arg(long, value_name = "NAME=VALUE")]
     variable: Vec<String>,
@@ -131,7 +131,7 @@ impl Build {
         });
         Ok(Programs {
             landfast: whole(&self.landfast)?,
-            examples: whole(&self.examples)?,
+            directory: whole(&self.programs)?,
             variables: variables.collect::<Result<_, Failure>>()?,
         })
     }
@@ -249,8 +249,8 @@ fn all(run: &Run) -> Result<ExitCode, Failure> {
         worker
             .arg("--landfast")
             .arg(&run.build.landfast)
-            .arg("--examples")
-            .arg(&run.build.examples);
+            .arg("--programs")
+            .arg(&run.build.programs);
         worker.args(run.build.variable.iter().flat_map(|text| ["--variable", text]));
         for (name, value) in [("--from", run.from), ("--seeds", run.seeds), ("--jobs", run.jobs)] {
             worker.args([name, &value.to_string()]);

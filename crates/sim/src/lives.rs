@@ -39,6 +39,7 @@ impl Machine {
             .stdout(output?)
             .stderr(errors?);
         stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
+        stage.env(basics::ordered::VARIABLE, "panic");
         stage.env(auxiliary::CELL_VARIABLE, auxiliary::CELL_TEXT);
         stage.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let child = stage.spawn()?;

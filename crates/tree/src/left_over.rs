@@ -13,20 +13,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::journal::OpenNote;
 use super::name::SharePath;
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 
 /// The opens of one share that are left over.
 #[derive(Debug)]
 pub struct LeftOver {
-    notes: Mutex<Notes>,
+    notes: Mutex<Notes, order::LeftOvers>,
     /// The number of left-over opens: it is mostly zero, and then no request takes a lock.
     count: AtomicUsize,
     /// Held while one of them is being restored.
-    trying: Mutex<()>,
+    trying: Mutex<(), order::Restoring>,
 }
 
 /// Notes by the serials of their opens, and the number of notes for each inode.
@@ -110,16 +111,12 @@ impl LeftOver {
 
     /// The right to try to restore them. `None`: another thread is trying, and may wait for a disk.
     pub fn begin(&self) -> Option<Trying<'_>> {
-        let one = match self.trying.try_lock() {
-            Ok(one) => one,
-            Err(TryLockError::Poisoned(one)) => one.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let one = self.trying.try_lock()?;
         Some(Trying { left_over: self, _one: one })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Notes, order::LeftOvers> {
+        self.notes.lock()
     }
 }
 
@@ -127,7 +124,7 @@ impl LeftOver {
 #[derive(Debug)]
 pub struct Trying<'a> {
     left_over: &'a LeftOver,
-    _one: MutexGuard<'a, ()>,
+    _one: MutexGuard<'a, (), order::Restoring>,
 }
 
 impl Trying<'_> {

@@ -47,6 +47,7 @@ pub mod left_over;
 pub mod limits;
 mod links;
 mod little_work;
+pub mod lock_order;
 mod lookup;
 mod marks;
 mod metadata;
@@ -112,3 +113,7 @@ pub use volume::{VolumeAttributes, VolumeSize};
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skipped;

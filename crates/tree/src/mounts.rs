@@ -19,8 +19,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
 
+use basics::ordered::RwLock;
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags, Statx};
 
@@ -28,6 +28,7 @@ use super::error::ShareError;
 use super::inline::InlineIo;
 use super::inode::{self, UNIQUE_MOUNT, proc_name};
 use super::probe;
+use crate::lock_order as order;
 
 /// The abilities of a file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,7 +59,7 @@ impl FileSystem {
 
 /// The file systems seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(RwLock<HashMap<Mount, FileSystem>>);
+pub(super) struct Mounts(RwLock<HashMap<Mount, FileSystem>, order::FileSystems>);
 
 /// One mount. A device number alone is not enough: numbers of file systems without a device are
 /// reused, and so are the numbers of mounts before Linux 6.8.
@@ -91,14 +92,14 @@ impl Mounts {
     /// [`Mounts::of`] for a caller that has just called `stat`.
     pub(super) fn of_stat(&self, fd: impl AsFd, stat: &Statx) -> Result<FileSystem, ShareError> {
         let mount = Mount::of(&fd, stat)?;
-        if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&mount) {
+        if let Some(known) = self.0.read().get(&mount) {
             return Ok(*known);
         }
         let found = match directory_on(&fd, stat, mount) {
             Some(directory) => FileSystem::probe(&directory)?,
             None => weakest(fd)?,
         };
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.write();
         if known.len() >= MOUNTS_MAX {
             known.clear();
         }

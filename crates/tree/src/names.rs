@@ -20,17 +20,19 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::error::ShareError;
 use super::forgetting::{self, Candidate, Size};
 use super::inode::{FileKey, identify};
 use super::pattern::{same_name, upcase};
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 
 /// What is known of all directories of a server: its shares may overlap.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    directories: Mutex<HashMap<FileKey, Arc<Known>>>,
+    directories: Mutex<HashMap<FileKey, Arc<Known>>, order::Directories>,
     /// Counts uses, for finding the one that was not used for longest.
     clock: AtomicU64,
     passes: AtomicU64,
@@ -53,7 +55,7 @@ struct Known {
     used: AtomicU64,
     /// How many names, for who has the table: `names` is held while a file system works.
     count: AtomicUsize,
-    names: Mutex<Folded>,
+    names: Mutex<Folded, order::DirectoryNames>,
 }
 
 impl Known {
@@ -116,7 +118,7 @@ impl Names {
     pub(super) fn find(&self, directory: impl AsFd, wanted: &str) -> Answer {
         let Ok((key, _)) = identify(&directory) else { return Answer::Unknown };
         let Some(known) = self.known(key) else { return Answer::Unknown };
-        let names = lock(&known.names);
+        let names = known.names.lock();
         if Stamp::of(&directory).ok() != Some(names.stamp) {
             return Answer::Unknown;
         }
@@ -179,7 +181,7 @@ impl Names {
         let known = identify(&directory).ok().and_then(|(key, _)| self.known(key));
         let Some(known) = known else { return act() };
         // Held meanwhile, so that each change of ours finds the directory as the one before left it.
-        let mut names = lock(&known.names);
+        let mut names = known.names.lock();
         let was_current = Stamp::of(&directory).ok() == Some(names.stamp);
         let outcome = act();
         let stamp = Stamp::of(&directory).ok().filter(|_| was_current && outcome.is_ok());
@@ -210,8 +212,8 @@ impl Names {
         Some(known)
     }
 
-    fn directories(&self) -> MutexGuard<'_, HashMap<FileKey, Arc<Known>>> {
-        lock(&self.table.directories)
+    fn directories(&self) -> MutexGuard<'_, HashMap<FileKey, Arc<Known>>, order::Directories> {
+        self.table.directories.lock()
     }
 }
 
@@ -235,10 +237,6 @@ impl Reading {
     pub(super) fn is_worth_it(&self) -> bool {
         (NAMES_MIN..=NAMES_MAX).contains(&self.spellings.len())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // FNV-1a of the name as names are compared.

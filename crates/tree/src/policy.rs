@@ -3,16 +3,17 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use super::config::{Admission, ShareConfig};
+use crate::lock_order as order;
+use basics::ordered::{RwLock, RwLockReadGuard};
 
 /// The switches are checked with every request, the lists when a user enters.
 #[derive(Debug)]
 pub(super) struct Policy {
     read_only: AtomicBool,
     encrypt_required: AtomicBool,
-    people: RwLock<People>,
+    people: RwLock<People, order::People>,
 }
 
 #[derive(Debug)]
@@ -55,12 +56,12 @@ impl Policy {
         }
     }
 
-    fn people(&self) -> RwLockReadGuard<'_, People> {
-        self.people.read().unwrap_or_else(PoisonError::into_inner)
+    fn people(&self) -> RwLockReadGuard<'_, People, order::People> {
+        self.people.read()
     }
 
     pub(super) fn replace(&self, config: &ShareConfig) {
-        *self.people.write().unwrap_or_else(PoisonError::into_inner) = People::of(config);
+        *self.people.write() = People::of(config);
         self.read_only.store(config.read_only, Ordering::Release);
         self.encrypt_required.store(config.encrypt_required, Ordering::Release);
     }

@@ -4,9 +4,10 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use basics::Environment;
+use basics::ordered::Mutex;
 use pmem::DurabilityClass;
 
 #[cfg(any(test, feature = "testing"))]
@@ -27,6 +28,7 @@ use super::policy::{Fixed, Policy};
 use super::top;
 use super::tunnel::Tunnel;
 use super::unsynced::Unsynced;
+use crate::lock_order as order;
 
 /// One exported directory tree.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ pub struct Share {
     pub(super) left_over: LeftOver,
     /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock for all
     /// shares.
-    pub(super) links: Arc<Mutex<()>>,
+    pub(super) links: Arc<Mutex<(), order::Links>>,
     pub(super) environment: Environment,
 }
 
@@ -195,5 +197,5 @@ pub struct CommonNames {
     unsynced: Arc<Unsynced>,
     name_locks: Arc<NameLocks>,
     names: Arc<NamesTable>,
-    links: Arc<Mutex<()>>,
+    links: Arc<Mutex<(), order::Links>>,
 }

@@ -19,15 +19,17 @@
 //! §2.1.5.15.12 (renaming).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::inode::FileKey;
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 
-/// The names that a share lost a moment ago. A leaf of the lock order.
+/// The names that a share lost a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct Tunnel {
-    kept: Mutex<Kept>,
+    kept: Mutex<Kept, order::Removed>,
 }
 
 #[derive(Debug, Default)]
@@ -90,8 +92,8 @@ impl Tunnel {
         all.filter(|gone| gone.parent == directory).for_each(|gone| gone.spent = true);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Kept, order::Removed> {
+        self.kept.lock()
     }
 }
 

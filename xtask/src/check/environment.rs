@@ -37,7 +37,7 @@ fn reads_but(texts: &Texts, exceptions: &[Exception]) -> Vec<String> {
 }
 
 /// The numbered lines of production code, without those that are comments.
-fn code<'t>(path: &Path, text: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
+pub(super) fn code<'t>(path: &Path, text: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
     let is_test = path.components().any(|part| {
         matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "examples" | "benches"))
     });

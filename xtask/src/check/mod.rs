@@ -5,6 +5,7 @@ mod environment;
 mod layers;
 mod leaves;
 mod links;
+mod locks;
 mod promises;
 mod sizes;
 mod texts;
@@ -31,13 +32,14 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 8] = [
+    let rules: [(&str, Vec<String>); 9] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
         ("rows of SPECIFICATION.md", promises::faults(&texts)),
         ("paths outside the repository", links::strays(&texts)),
         ("reads beside the environment", environment::reads(&texts)),
+        ("locks without a rank", locks::unranked(&texts)),
         ("leaves beside the decisions", leaves::forged(&texts)),
         ("import cycles", cycles::faults(&texts)),
     ];

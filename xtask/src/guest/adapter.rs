@@ -20,7 +20,7 @@ pub(super) fn one(cut: u32) -> Outcome {
     let memory = dax::blank_memory(scratch.path())?;
     let setup = Setup {
         persistent_memory: Some(memory.clone()),
-        programs: vec![programs::example("commit_stream")],
+        programs: vec![programs::program("commit_stream")],
         ..Setup::default()
     };
     let boot = |life: &str| {

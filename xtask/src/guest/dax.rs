@@ -127,7 +127,7 @@ fn put_empty(scratch: &Path, url: &str) -> Result<(), Failure> {
 }
 
 fn example() -> Step {
-    Step::new(programs::example("commit_stream"))
+    Step::new(programs::program("commit_stream"))
 }
 
 /// A running stream of commits.

@@ -1,6 +1,6 @@
 //! What is on the medium itself after the power was cut, before anything is mounted again.
 //!
-//! The stream of commits (`crates/client/examples/commit_stream.rs`) fills block `n % 256` with words
+//! The stream of commits (`crates/model/src/bin/commit_stream.rs`) fills block `n % 256` with words
 //! that name the write and their place:
 //!
 //! ```text

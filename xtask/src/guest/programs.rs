@@ -1,4 +1,4 @@
-//! Programs of this workspace that meet the guest: examples that run here, tests that run there.
+//! Programs of this workspace that meet the guest: programs and examples that run here, tests that run there.
 //!
 //! They are asked for as `cargo test --workspace --release` makes them: with the features that the
 //! whole workspace agrees on, and the shipped profile. After that step of `cargo xtask test` nothing
@@ -27,8 +27,9 @@ pub(super) fn build() -> Result<Programs, Failure> {
     if let Some(programs) = built.as_ref() {
         return Ok(programs.clone());
     }
+    let programs = PROGRAMS.iter().flat_map(|name| ["--bin", name]);
     let examples = EXAMPLES.iter().flat_map(|name| ["--example", name]);
-    cargo(&["build"], examples).output()?;
+    cargo(&["build"], programs.chain(examples)).output()?;
     let tests = TESTS.iter().flat_map(|(_, name)| ["--test", name]);
     let json = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
     let said = cargo(&json, tests).output()?;
@@ -37,6 +38,11 @@ pub(super) fn build() -> Result<Programs, Failure> {
     let tests = TESTS.iter().map(|(package, name)| Ok((*name, test(&messages, package, name)?)));
     let programs = Programs { tests: tests.collect::<Result<_, Failure>>()? };
     Ok(built.insert(programs).clone())
+}
+
+/// Where a program beside `landfast` is.
+pub(super) fn program(name: &str) -> PathBuf {
+    workspace::target().join("release").join(name)
 }
 
 /// Where an example is.
@@ -58,7 +64,8 @@ fn test(messages: &[Value], package: &str, name: &str) -> Result<PathBuf, Failur
     programs.next().ok_or_else(|| Failure::new(format!("cargo built no test {name}")))
 }
 
-const EXAMPLES: [&str; 3] = ["siw_peer", "rping", "commit_stream"];
+const PROGRAMS: [&str; 2] = ["siw_peer", "commit_stream"];
+const EXAMPLES: [&str; 1] = ["rping"];
 /// What every provider does, what only adapters do; stories of server and client.
 const TESTS: [(&str, &str); 3] = [
     ("landfast-rdma", "every_provider"),

@@ -1,6 +1,6 @@
 //! The kernel's software iWARP against our provider `soft`, each in both roles: rping, which somebody
 //! else wrote for verbs, in the guest, and `crates/rdma/examples/rping.rs` here; then a verbs program
-//! that misbehaves and dies, `tests/guest/siw_peer.c`, and `crates/rdma/examples/siw_peer` here.
+//! that misbehaves and dies, `tests/guest/siw_peer.c`, and `crates/siw_peer` here.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::cache::Cache;
 use crate::guest::machine::{Guest, Setup};
-use crate::guest::programs::example;
+use crate::guest::programs::program;
 use crate::interop::report;
 use crate::landfast::announced;
 use crate::peer::free_port;
@@ -81,7 +81,7 @@ fn ask_all(
 
 fn ask(port: u16, words: &[&str], tally: &mut Tally) -> Result<(), Failure> {
     let address = format!("127.0.0.1:{port}");
-    let step = Step::new(example("siw_peer")).arg("ask").arg(address).args(words);
+    let step = Step::new(program("siw_peer")).arg("ask").arg(address).args(words);
     let finished = step.limit(ASK_LIMIT).quiet().finish()?;
     for line in finished.stderr.lines() {
         println!("  host: {line}");
@@ -106,7 +106,7 @@ struct Answering {
 impl Answering {
     fn start(extra: &[&str]) -> Result<Self, Failure> {
         let log = workspace::kept("logs")?.join(format!("siw-peer{}.log", extra.concat()));
-        let step = Step::new(example("siw_peer")).args(["answer", "127.0.0.1:0"]).args(extra);
+        let step = Step::new(program("siw_peer")).args(["answer", "127.0.0.1:0"]).args(extra);
         let mut running = step.serve(&log, true)?;
         let address = announced(&mut running, &log, |line| {
             line.trim().strip_prefix("listening ")?.parse().ok()
@@ -130,7 +130,7 @@ impl Answering {
     }
 }
 
-/// As in `crates/rdma/examples/siw_peer`.
+/// As in `crates/siw_peer`.
 const MISDEEDS: [&str; 9] = [
     "write-key",
     "read-key",

@@ -2,7 +2,7 @@
 //! what a model says, and the server holds nothing any more.
 //!
 //! ```text
-//!  crates/client/examples/model   24 clients, each with a model of its directory
+//!  crates/model/src/bin/model     24 clients, each with a model of its directory
 //!           |  requests, cuts, over TCP and SMB Direct
 //!           v
 //!  landfast serve  <-- SIGKILL, start again: this task
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
             break;
         }
         thread::sleep(pause);
-        panics.extend(panicked(&server)?);
+        panics.extend(server.panicked()?);
         server.running.kill();
         kills += 1;
         server = site.start(Some(&server))?;
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     if is_empty {
         come_to_rest(&program, &server, &site, &fresh, options, &mut tally)?;
     }
-    panics.extend(panicked(&server)?);
+    panics.extend(server.panicked()?);
     let lives = server.running.ended().map_or(Ok(()), |status| Err(status.to_string()));
     tally.count("the server lives", lives);
     let calm = if panics.is_empty() { Ok(()) } else { Err(panics.join("; ")) };
@@ -147,12 +147,12 @@ fn come_to_rest(
 
 /// The clients, built: for the whole workspace, as `cargo test --workspace` has built them before in the suite.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--workspace", "--example", "model"];
+    let build = ["build", "--release", "--workspace", "--bin", "model"];
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(program));
     }
     Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
-    Ok(workspace::target().join("release/examples/model"))
+    Ok(workspace::target().join("release/model"))
 }
 
 fn clients(program: &Path, server: &Landfast, options: &Options) -> Step {
@@ -239,12 +239,6 @@ impl Site {
         let (name, value) = held::EXACT;
         Landfast::start_configured(&self.share, earlier, &args, |step| step.env(name, value))
     }
-}
-
-/// Threads of the server that panicked, as its log says.
-fn panicked(server: &Landfast) -> Result<Option<String>, Failure> {
-    let log = fs::read_to_string(&server.log).map_err(Failure::io("reading", &server.log))?;
-    Ok(log.lines().find(|line| line.contains("panicked at")).map(str::to_owned))
 }
 
 /// Longest round of work.

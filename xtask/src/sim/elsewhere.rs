@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{EXAMPLES, Simulator};
+use super::{PROGRAMS, Simulator};
 use crate::failure::Failure;
 use crate::process::{Finished, Step, tail};
 use crate::workspace;
@@ -39,19 +39,19 @@ fn digest(finished: &Finished) -> Option<String> {
 impl Simulator {
     // Copies of all programs in another directory.
     fn copied(&self, directory: &Path) -> Result<Self, Failure> {
-        let examples = directory.join("examples");
-        fs::create_dir_all(&examples).map_err(Failure::io("creating", &examples))?;
+        let programs = directory.join("programs");
+        fs::create_dir_all(&programs).map_err(Failure::io("creating", &programs))?;
         let copy = |from: &Path, to: &Path| {
             let name = from.file_name().unwrap_or_default();
             let to = to.join(name);
             fs::copy(from, &to).map_err(Failure::io("copying", from))?;
             Ok(to)
         };
-        for name in EXAMPLES.iter().filter(|word| !word.starts_with('-')) {
-            copy(&self.examples.join(name), &examples)?;
+        for name in PROGRAMS.iter().filter(|word| !word.starts_with('-')) {
+            copy(&self.programs.join(name), &programs)?;
         }
         let (own, landfast) = (copy(&self.own, directory)?, copy(&self.landfast, directory)?);
-        Ok(Self { own, landfast, examples })
+        Ok(Self { own, landfast, programs })
     }
 }
 

@@ -76,21 +76,17 @@ fn judged(finished: &Finished) -> Result<(), String> {
 struct Simulator {
     own: PathBuf,
     landfast: PathBuf,
-    examples: PathBuf,
+    programs: PathBuf,
 }
 
 fn simulator() -> Result<Simulator, Failure> {
     let landfast = workspace::landfast()?;
     // For the whole workspace, as the tests before it in the suite have built them.
     let build = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
-    let build = Step::new("cargo").args(build).args(EXAMPLES);
+    let build = Step::new("cargo").args(build).args(PROGRAMS);
     build.dir(&workspace::root()).builds().run()?;
-    let release = workspace::target().join("release");
-    Ok(Simulator {
-        own: release.join("landfast-sim"),
-        landfast,
-        examples: release.join("examples"),
-    })
+    let programs = workspace::target().join("release");
+    Ok(Simulator { own: programs.join("landfast-sim"), landfast, programs })
 }
 
 impl Simulator {
@@ -101,7 +97,7 @@ impl Simulator {
     // A step that is told where the programs are.
     fn told(&self, step: Step) -> Step {
         let step = step.arg("--landfast").arg(&self.landfast);
-        step.arg("--examples").arg(&self.examples)
+        step.arg("--programs").arg(&self.programs)
     }
 
     fn run(&self, from: u64, seeds: u64, more: &[&str]) -> Result<Finished, Failure> {
@@ -113,8 +109,7 @@ impl Simulator {
 }
 
 /// The programs of a run, beside the server.
-const EXAMPLES: [&str; 6] =
-    ["--example", "model", "--example", "rivals", "--example", "commit_stream"];
+const PROGRAMS: [&str; 6] = ["--bin", "model", "--bin", "rivals", "--bin", "commit_stream"];
 /// Seeds that run twice.
 const TWICE: u64 = 20;
 /// The simulator's exit status where the host cannot run it.

@@ -8,6 +8,7 @@ mod opened;
 mod serve;
 
 pub(crate) use failure::{NbdFailure, VolumeFailure};
+pub(crate) use opened::mode_of;
 
 use args::VolumeCommand;
 

@@ -30,6 +30,14 @@ pub(super) fn mode(medium: &Arc<dyn Medium>) -> Mode {
     if is_block { Mode::Block } else { Mode::File }
 }
 
+/// The name of the mode of a file that is a volume: its bytes or its mark say so.
+pub(crate) fn mode_of(file: &File) -> Option<&'static str> {
+    if is_marked(file) {
+        return Some("file");
+    }
+    (mode(&medium(file, false).ok()?) == Mode::Block).then_some("block")
+}
+
 /// All bytes of a file as a medium.
 pub(super) fn medium(file: &File, emulate: bool) -> Result<Arc<dyn Medium>, VolumeFailure> {
     let options = pmem::OpenOptions { emulate_persistence: emulate };

@@ -8,7 +8,6 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.1.2, §3.2.4.1.5, §3.2.5.1.4.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::{Notify, Semaphore};
@@ -31,20 +30,13 @@ impl Credits {
     /// cannot come, or the connection is gone. `is_hopeless`: whether no open request can bring
     /// credits; it is asked at first and whenever [`Credits::drained`] is called.
     pub(super) async fn acquire(&self, charge: u16, is_hopeless: impl Fn() -> bool) -> Option<u16> {
-        let mut taking = pin!(self.free.acquire_many(u32::from(charge)));
-        loop {
-            let mut drained = pin!(self.drained.notified());
-            drained.as_mut().enable();
-            if self.owned() < u32::from(charge) && is_hopeless() {
-                return None;
-            }
-            tokio::select! {
-                biased;
-                taken = &mut taking => {
-                    taken.ok()?.forget();
-                    return Some(self.ask(charge));
-                }
-                () = drained => {}
+        let is_out = || self.owned() < u32::from(charge) && is_hopeless();
+        tokio::select! {
+            biased;
+            () = basics::until(&self.drained, is_out) => None,
+            taken = self.free.acquire_many(u32::from(charge)) => {
+                taken.ok()?.forget();
+                Some(self.ask(charge))
             }
         }
     }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::error::EngineError;
-use super::waker::WakeReceiver;
 
 /// An eventfd.
 #[derive(Debug)]
@@ -34,8 +33,8 @@ impl Doorbell {
     }
 }
 
-impl AsFd for WakeReceiver {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell().0.as_fd()
+        self.0.as_fd()
     }
 }

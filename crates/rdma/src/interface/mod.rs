@@ -8,6 +8,7 @@ mod ids;
 mod provider;
 mod region;
 mod stats;
+mod wake_fd;
 mod waker;
 mod wire_hook;
 mod work;

@@ -19,7 +19,7 @@ mod link;
 mod listing;
 mod lockstep;
 mod plan;
-#[path = "../../../client/examples/model/random.rs"]
+#[path = "../../../model/src/bin/model/random.rs"]
 #[allow(dead_code, reason = "each program uses its part")]
 mod random;
 mod side;

@@ -6,12 +6,14 @@
 //! Spec: MS-SMB2 §3.3.4.7 (ConnectionList by ClientGuid).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-/// The connections of all clients that have logged on, by GUID. `L` is a connection. A leaf of the lock order.
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
+/// The connections of all clients that have logged on, by GUID. `L` is a connection.
 #[derive(Debug)]
 pub(crate) struct Clients<L> {
-    links: Mutex<HashMap<[u8; 16], Vec<Weak<L>>>>,
+    links: Mutex<HashMap<[u8; 16], Vec<Weak<L>>>, order::Connections>,
 }
 
 impl<L> Default for Clients<L> {
@@ -52,7 +54,7 @@ impl<L> Clients<L> {
         table.values().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Vec<Weak<L>>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Vec<Weak<L>>>, order::Connections> {
+        self.links.lock()
     }
 }

@@ -13,13 +13,15 @@
 //! nothing that anybody waits for.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use basics::ordered::{Mutex, MutexGuard};
 use smb::Command;
 use smb::frame_memory::InFrame;
 
 use super::link::Link;
 use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
+use crate::lock_order as order;
 use crate::state::account::{Account, Hold, Room};
 use crate::state::resource::Resource;
 
@@ -97,7 +99,7 @@ pub(crate) struct Kept {
     frame: InFrame,
     /// Bytes that the requests of a compound take beside it.
     parts: usize,
-    held: Mutex<Held>,
+    held: Mutex<Held, order::Kept>,
 }
 
 #[derive(Debug, Default)]
@@ -165,8 +167,8 @@ impl Kept {
         Some(room)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> MutexGuard<'_, Held, order::Kept> {
+        self.held.lock()
     }
 }
 

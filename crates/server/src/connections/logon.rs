@@ -9,10 +9,11 @@
 //! else before its time: no session begins or ends before.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use basics::Clock;
+use basics::ordered::Mutex;
 use smb::auth::kerberos::KerberosAcceptor;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{
@@ -21,6 +22,7 @@ use smb::auth::{
 
 use super::throttle::{Attempt, Held, Throttle, TooMany};
 use crate::kerberos::OneTicket;
+use crate::lock_order as order;
 
 /// What a token came to.
 #[derive(Debug)]
@@ -80,13 +82,13 @@ impl Logon {
 
     /// Who the client says it is, fit for a log; empty if it has not said so.
     pub(crate) fn name(&self) -> String {
-        self.users.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.users.name.lock().clone()
     }
 
     /// Takes the client's next token.
     pub(crate) fn step(&mut self, token: &[u8]) -> Decision {
         let accept = self.acceptor.step(token);
-        let asked = self.users.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let asked = self.users.asked.lock().take();
         let throttle = &self.users.throttle;
         let attempt = match asked {
             None => return Decision::Now(accept),
@@ -144,16 +146,16 @@ struct Throttled {
     clock: Clock,
     source: IpAddr,
     /// What the throttle said in this step.
-    asked: Mutex<Option<Result<Attempt, TooMany>>>,
+    asked: Mutex<Option<Result<Attempt, TooMany>>, order::Connection>,
     /// Who the client last said it was, fit for a log.
-    name: Mutex<String>,
+    name: Mutex<String, order::Connection>,
 }
 
 impl UserStore for Throttled {
     fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
-        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = loggable(user);
+        *self.name.lock() = loggable(user);
         let answer = self.throttle.begin(self.source, user, self.clock.now());
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *self.asked.lock() = Some(answer);
         answer.ok().and_then(|_| self.users.lookup(user, domain))
     }
 }

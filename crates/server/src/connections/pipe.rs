@@ -1,10 +1,12 @@
 //! An open pipe: one handle of one client on one of the server's own services.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use basics::ordered::{Mutex, MutexGuard};
 use smb::rpc::{Association, Interface};
 
 use crate::access::Tree;
+use crate::lock_order as order;
 use crate::state::serial::OpenSerial;
 
 /// One handle of one client on a service.
@@ -12,7 +14,7 @@ use crate::state::serial::OpenSerial;
 pub(crate) struct Pipe {
     pub(crate) serial: OpenSerial,
     pub(crate) tree: Arc<Tree>,
-    association: Mutex<Association>,
+    association: Mutex<Association, order::Pipe>,
 }
 
 impl Pipe {
@@ -21,7 +23,7 @@ impl Pipe {
     }
 
     /// The conversation; held for one request, never over an await.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Association> {
-        self.association.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Association, order::Pipe> {
+        self.association.lock()
     }
 }

@@ -12,16 +12,14 @@
 //! Over each of its connections a session is reached through a channel with a signing key of its
 //! own; the keys that seal are the session's. It ends with its last channel, not with the first.
 //!
-//! Lock order: sessions of the core, trees of a session, pipes of a session, opens of a session; each is released
-//! before a node is locked. The list of its connections is a leaf.
-//!
 //! Spec: MS-SMB2 §3.3.1.8 (session), §3.3.1.15 (channel).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use basics::ordered::{Mutex, MutexGuard};
 use basics::{Clock, Full, Key, Table};
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use smb::{Command, FileTime};
@@ -38,6 +36,7 @@ use crate::limits::{
     CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_GUEST_MAX,
     TREES_PER_SESSION_MAX,
 };
+use crate::lock_order as order;
 use crate::state::account::{Account, Hold};
 use crate::state::files::Files;
 use crate::state::open::HoldsOpens;
@@ -61,11 +60,11 @@ pub(crate) struct Session {
     pub(crate) encrypt_required: bool,
     /// Its client has signed a request that it need not have signed.
     signs: AtomicBool,
-    links: Mutex<Links>,
-    trees: Mutex<HashMap<u32, Arc<Tree>>>,
+    links: Mutex<Links, order::Links>,
+    trees: Mutex<HashMap<u32, Arc<Tree>>, order::Trees>,
     next_tree: AtomicU32,
-    opens: Mutex<Table<Arc<Open>>>,
-    pipes: Mutex<Table<Arc<Pipe>>>,
+    opens: Mutex<Table<Arc<Open>>, order::Opens>,
+    pipes: Mutex<Table<Arc<Pipe>>, order::Pipes>,
     work: Arc<Work>,
     /// Notified when it has ended.
     end: Notify,
@@ -370,20 +369,20 @@ impl Session {
         self.opens().len()
     }
 
-    fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn links(&self) -> MutexGuard<'_, Links, order::Links> {
+        self.links.lock()
     }
 
-    fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>> {
-        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>, order::Trees> {
+        self.trees.lock()
     }
 
-    fn pipes(&self) -> MutexGuard<'_, Table<Arc<Pipe>>> {
-        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pipes(&self) -> MutexGuard<'_, Table<Arc<Pipe>>, order::Pipes> {
+        self.pipes.lock()
     }
 
-    fn opens(&self) -> MutexGuard<'_, Table<Arc<Open>>> {
-        self.opens.lock().unwrap_or_else(PoisonError::into_inner)
+    fn opens(&self) -> MutexGuard<'_, Table<Arc<Open>>, order::Opens> {
+        self.opens.lock()
     }
 }
 

@@ -1,18 +1,20 @@
 //! All sessions, by their ids.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use basics::ordered::{Mutex, MutexGuard};
 use basics::{Random, RandomError};
 
 use super::session::Session;
 use super::work::Work;
 use crate::access::Identity;
 use crate::limits::SESSIONS_MAX;
+use crate::lock_order as order;
 
 /// All sessions. The table is never locked together with a session.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<Table>);
+pub(crate) struct Sessions(Mutex<Table, order::Sessions>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -122,8 +124,8 @@ impl Sessions {
         self.lock().valid.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table, order::Sessions> {
+        self.0.lock()
     }
 }
 

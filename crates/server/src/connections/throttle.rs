@@ -1,39 +1,43 @@
 //! How often passwords may be guessed.
 //!
 //! ```text
-//!                           holds   one comes back every
-//!  source and user name     10      2 s      guesses at one user from one place, in haste
-//!                           64      15 s     and with patience
-//!  source address           128     2 s      guesses at many users from one place
-//!  user name                64      10 s     guesses at one user from many places
+//!  store of              holds   one comes back every   bounds
+//!  source and user name  10      2 s                    guesses at one user from one address: 10 at once,
+//!                        64      15 s                   70 in two minutes, then 5,760 a day
+//!  source address        128     2 s                    guesses at many users from one address: 128 at once,
+//!                                                       then 43,200 a day
+//!  user name             64      10 s                   guesses at one user from many addresses: 64 at once, and
+//!                                                       2 more from each address
 //! ```
 //!
-//! An attempt takes one of each before the password is looked at, so that attempts side by side gain
-//! nothing; who proves to know it gets them back. Who finds one of the first three empty takes what will
-//! come back next, and is answered when it has, whatever the password, alike for users there are and users
-//! there are not. Each of those who do so side by side waits for one of its own. Who would wait longer
-//! than [`HELD_FOR_MAX`], or beside too many, is refused at once: that password is not looked at.
+//! An attempt takes one of each before the password is looked at, so that attempts side by side gain nothing; a client
+//! that proves to know the password gets them back. An attempt that finds one of the first three stores empty takes
+//! what will come back next, and is answered when that has come back, whatever the password, alike for users that exist
+//! and users that do not. Attempts side by side wait for one each. An attempt that would wait longer than
+//! [`HELD_FOR_MAX`], or beside too many others, is refused at once: that password is not looked at.
 //!
-//! Nobody is kept out by what others do from other addresses: the store of a name alone keeps
-//! nobody waiting. While it is empty, an address that has not logged this user on has 2 attempts instead of
-//! 10 and 64. Nor by a neighbour at the same address, once logged on from there: then the store of the
-//! address does not count.
+//! Failures from other addresses keep nobody out: the store of a name alone makes nobody wait. While it is empty, an
+//! address from which this user has not logged on has 2 attempts instead of 10 and 64. An address from which this user
+//! has logged on does not depend on its neighbours either: the store of the address does not count for that user.
 //!
-//! The tables are bounded, names are kept as keyed hashes, and there is no clock in here.
+//! A store is one time: when it will be full again, if nobody takes from it. Each take moves that time on by as long as
+//! one takes to come back. The tables are bounded; names are kept as keyed hashes; there is no clock in here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The failed logons of all connections. A leaf of the lock order.
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
+/// The failed logons of all connections.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     names: RandomState,
-    tables: Mutex<Tables>,
+    tables: Mutex<Tables, order::Connections>,
     held: AtomicUsize,
 }
 
@@ -94,7 +98,7 @@ impl Throttle {
         let pair = (source, user);
         let mut tables = self.lock();
         let is_stranger = !tables.pairs.is_proven(&pair);
-        let hunted = is_stranger && tables.users.spent(&user, now) >= USER.holds;
+        let hunted = is_stranger && !tables.users.wait(&user, USER.holds, now).is_zero();
         let holds = |store: Store| if hunted { PAIR_HOLDS_WHILE_HUNTED } else { store.holds };
         let mut wait = tables.pairs.wait(&pair, holds(PAIR), now);
         wait = wait.max(tables.patient.wait(&pair, holds(PATIENT_PAIR), now));
@@ -141,8 +145,8 @@ impl Throttle {
         User(self.names.hash_one(name.to_lowercase()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tables, order::Connections> {
+        self.tables.lock()
     }
 }
 
@@ -192,9 +196,8 @@ struct Table<K> {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// What is missing in the store at `since`; more than it holds where some wait.
-    spent: u32,
-    since: Instant,
+    /// When the store is full again; past where it is full.
+    full_at: Instant,
     /// The right password was given once.
     proven: bool,
 }
@@ -204,21 +207,12 @@ impl<K: Copy + Eq + Hash> Table<K> {
         Self { store, entries: HashMap::new() }
     }
 
-    fn spent(&self, key: &K, now: Instant) -> u32 {
-        self.entries.get(key).map_or(0, |entry| entry.refilled(self.store.one_every, now).spent)
-    }
-
-    /// How long until there is one for the next who takes, in a store that holds so many.
+    /// How long until there is one for the next attempt, in a store that holds so many.
     fn wait(&self, key: &K, holds: u32, now: Instant) -> Duration {
-        let one_every = self.store.one_every;
-        let entry = self.entries.get(key).map(|entry| entry.refilled(one_every, now));
-        match entry.filter(|entry| entry.spent >= holds) {
-            Some(entry) => {
-                let missing = entry.spent - holds + 1;
-                (entry.since + one_every * missing).saturating_duration_since(now)
-            }
-            None => Duration::ZERO,
-        }
+        let left = now + self.store.one_every * (holds - 1);
+        self.entries
+            .get(key)
+            .map_or(Duration::ZERO, |entry| entry.full_at.saturating_duration_since(left))
     }
 
     fn is_proven(&self, key: &K) -> bool {
@@ -226,55 +220,39 @@ impl<K: Copy + Eq + Hash> Table<K> {
     }
 
     fn take(&mut self, key: K, now: Instant) {
+        let one_every = self.store.one_every;
         let entry = self.entry(key, now);
-        entry.spent = entry.spent.saturating_add(1);
+        entry.full_at = entry.full_at.max(now) + one_every;
     }
 
     fn give_back(&mut self, key: &K) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.spent = entry.spent.saturating_sub(1);
+            entry.full_at -= self.store.one_every;
         }
     }
 
     fn set_proven(&mut self, key: K, now: Instant) {
-        *self.entry(key, now) = Entry { spent: 0, since: now, proven: true };
+        *self.entry(key, now) = Entry { full_at: now, proven: true };
     }
 
     fn entry(&mut self, key: K, now: Instant) -> &mut Entry {
         if self.entries.len() >= self.store.len_max && !self.entries.contains_key(&key) {
             self.make_room(now);
         }
-        let one_every = self.store.one_every;
-        let entry =
-            self.entries.entry(key).or_insert(Entry { spent: 0, since: now, proven: false });
-        *entry = entry.refilled(one_every, now);
-        entry
+        self.entries.entry(key).or_insert(Entry { full_at: now, proven: false })
     }
 
-    // Full stores say nothing but who was proven, and go first. If that is not half of them, the
-    // oldest go too: a table is gone through once for many newcomers, not for each.
+    // Full stores say nothing but who was proven, and go first. If that is not half of them, those go too that are
+    // full next: a table is gone through once for many newcomers, not for each.
     fn make_room(&mut self, now: Instant) {
-        let (one_every, keep) = (self.store.one_every, self.store.len_max / 2);
-        self.entries.retain(|_, entry| entry.refilled(one_every, now).spent > 0);
+        let keep = self.store.len_max / 2;
+        self.entries.retain(|_, entry| entry.full_at > now);
         if self.entries.len() > keep {
-            let mut ages: Vec<Instant> = self.entries.values().map(|entry| entry.since).collect();
-            let at = ages.len() - keep;
-            let (_, youngest_to_go, _) = ages.select_nth_unstable(at - 1);
-            let limit = *youngest_to_go;
-            self.entries.retain(|_, entry| entry.since > limit);
-        }
-    }
-}
-
-impl Entry {
-    fn refilled(self, one_every: Duration, now: Instant) -> Self {
-        let elapsed = now.saturating_duration_since(self.since);
-        let back = elapsed.as_nanos() / one_every.as_nanos();
-        match u32::try_from(back).ok().filter(|back| *back < self.spent) {
-            Some(back) => {
-                Self { spent: self.spent - back, since: self.since + one_every * back, ..self }
-            }
-            None => Self { spent: 0, since: self.since.max(now), ..self },
+            let mut times: Vec<_> = self.entries.values().map(|entry| entry.full_at).collect();
+            let at = times.len() - keep;
+            let (_, last_to_go, _) = times.select_nth_unstable(at - 1);
+            let limit = *last_to_go;
+            self.entries.retain(|_, entry| entry.full_at > limit);
         }
     }
 }

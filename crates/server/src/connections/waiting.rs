@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Connections that may be evicted, oldest first: those without a session, or with sessions of guests
-/// alone. A leaf of the lock order.
+/// alone.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingRoom(Mutex<Waiting>);
+pub(crate) struct WaitingRoom(Mutex<Waiting, order::Connections>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -60,8 +62,8 @@ impl WaitingRoom {
         self.lock().entries.retain(|entry| entry.id != id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting, order::Connections> {
+        self.0.lock()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -394,12 +395,24 @@ impl Call {
     pub(crate) async fn wait<T>(&self, event: impl Future<Output = T>) -> Result<T, NtStatus> {
         tokio::pin!(event);
         // Most often nobody is in the way.
-        let first = poll_fn(|context| Poll::Ready(event.as_mut().poll(context)));
-        if let Poll::Ready(happened) = first.await {
+        if let Poll::Ready(happened) = poll_once(event.as_mut()).await {
             return Ok(happened);
         }
         self.begin_wait(Lasting::Bounded)?;
         self.wait_for_work(event).await
+    }
+
+    /// [`Call::wait_pending`], unless the event has happened already.
+    pub(crate) async fn wait_unless_ready<T>(
+        &self,
+        lasting: Lasting,
+        event: impl Future<Output = T>,
+    ) -> Result<T, NtStatus> {
+        tokio::pin!(event);
+        match poll_once(event.as_mut()).await {
+            Poll::Ready(happened) => Ok(happened),
+            Poll::Pending => self.wait_pending(lasting, event).await,
+        }
     }
 
     /// [`Call::wait`] for what may last longer than a client is used to: it is told, and may give up.
@@ -488,6 +501,11 @@ impl Call {
             Err(_) => self.link.close(),
         }
     }
+}
+
+// Whether an event has happened already.
+async fn poll_once<T>(mut event: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    poll_fn(|context| Poll::Ready(event.as_mut().poll(context))).await
 }
 
 #[cfg(test)]

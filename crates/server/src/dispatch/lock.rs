@@ -60,20 +60,19 @@ impl Turn {
     // The first copy may still be under way, over a channel that the client has lost: what it comes to
     // is the answer. `None` where that is known already, or by then.
     async fn take(call: &Call, open: &Arc<Open>, sequence: u32) -> Result<Option<Self>, NtStatus> {
-        loop {
-            let ended = open.lock_copies.ended.notified();
-            tokio::pin!(ended);
-            ended.as_mut().enable();
+        let mut place = None;
+        let look = || {
             let copy = open.lock_sequences().begin(sequence);
             match copy {
-                Copy::No => return Ok(Some(Self { open: Arc::clone(open), sequence })),
-                Copy::OfSuccess => return Ok(None),
+                Copy::No => return Some(Ok(Some(Self { open: Arc::clone(open), sequence }))),
+                Copy::OfSuccess => return Some(Ok(None)),
                 Copy::OfOneUnderWay => {}
             }
-            let place = open.lock_copies.places.try_acquire();
-            let _place = place.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
-            call.wait_pending(Lasting::Unbounded, ended).await?;
-        }
+            place = place.take().or_else(|| open.lock_copies.places.try_acquire().ok());
+            place.is_none().then_some(Err(NtStatus::INSUFFICIENT_RESOURCES))
+        };
+        let turn = basics::found(&open.lock_copies.ended, look);
+        call.wait_unless_ready(Lasting::Unbounded, turn).await?
     }
 }
 
@@ -215,9 +214,6 @@ async fn take(
 ) -> Result<GrantedLock, NtStatus> {
     let mut waiter = None;
     loop {
-        let closed = open.closed.notified();
-        tokio::pin!(closed);
-        closed.as_mut().enable();
         let place = call.session().account.try_take(Resource::Locks, 1);
         let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         let locked = {
@@ -245,7 +241,7 @@ async fn take(
         let turn = async {
             tokio::select! {
                 () = waiter.woken() => {}
-                () = closed => {}
+                () = basics::until(&open.closed, || open.is_closed()) => {}
             }
         };
         match call.wait_pending(Lasting::Unbounded, turn).await {

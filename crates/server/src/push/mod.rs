@@ -14,8 +14,7 @@
 //! The controls of push mode are in `dispatch/push`, periodic checks in `upkeep`.
 //!
 //! A region is in its file's node from before its registration until no operation touches it any
-//! more, so a request that changes the file finds the region there and waits. Lock order: node,
-//! tables, one region.
+//! more, so a request that changes the file finds the region there and waits.
 //!
 //! Spec: docs/push-mode.md.
 
@@ -31,9 +30,10 @@ pub(crate) mod witness;
 use std::collections::HashMap;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use basics::Clock;
+use basics::ordered::{Mutex, MutexGuard};
 use remote::host::{PushConnection, Registrar};
 use smb::push::{PushAddress, PushConnectionId, PushToken, RegistrationId, TOKEN_LEN};
 use tokio::runtime::Handle;
@@ -42,6 +42,7 @@ use self::regions::Regions;
 use self::token::{Bearer, TokenTable};
 use crate::access::Identity;
 use crate::config::PushPolicy;
+use crate::lock_order as order;
 use crate::state::Open;
 use crate::state::fair_share::FairShare;
 
@@ -60,7 +61,7 @@ pub(crate) struct Push {
     /// Runs what ends regions.
     runtime: Handle,
     engine: OnceLock<Attached>,
-    tables: Mutex<Tables>,
+    tables: Mutex<Tables, order::Push>,
     next_id: AtomicU64,
 }
 
@@ -247,8 +248,8 @@ impl Push {
         self.engine.get().map(|engine| &engine.registrar)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tables, order::Push> {
+        self.tables.lock()
     }
 }
 

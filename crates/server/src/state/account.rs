@@ -12,17 +12,19 @@
 //! back when dropped. The lowest account comes first: who has too much waits there, in the way of nobody
 //! else, and the next account sees no more of it than that account may hold. Who waits is served in turn.
 //!
-//! The counters are semaphores: no lock is taken where nothing is short. They and that lock are leaves of the lock order.
+//! The counters are semaphores: no lock is taken where nothing is short.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use super::resource::{Maxima, RESOURCES, Resource};
 use crate::access::Identity;
 use crate::limits::Limits;
+use crate::lock_order as order;
 
 /// What one holder has left of each resource.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(crate) struct Account {
     left: [Semaphore; RESOURCES],
     waiting: [AtomicUsize; RESOURCES],
     /// Of the connection that was told last to end, as it holds most of what is used up here.
-    ending: Mutex<Weak<Self>>,
+    ending: Mutex<Weak<Self>, order::Ending>,
 }
 
 impl Account {
@@ -102,8 +104,8 @@ impl Account {
         connection.map_or(0, |connection| connection.held(what))
     }
 
-    fn ending(&self) -> MutexGuard<'_, Weak<Self>> {
-        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ending(&self) -> MutexGuard<'_, Weak<Self>, order::Ending> {
+        self.ending.lock()
     }
 
     fn and_above(&self) -> impl Iterator<Item = &Self> {
@@ -245,7 +247,7 @@ pub(crate) struct Accounts {
     all: Arc<Account>,
     guests: Arc<Account>,
     of_users: Maxima,
-    users: Mutex<Users>,
+    users: Mutex<Users, order::Accounts>,
 }
 
 #[derive(Debug, Default)]
@@ -284,8 +286,8 @@ impl Accounts {
         self.all.held(what)
     }
 
-    fn users(&self) -> MutexGuard<'_, Users> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    fn users(&self) -> MutexGuard<'_, Users, order::Accounts> {
+        self.users.lock()
     }
 }
 

@@ -35,7 +35,7 @@ impl Open {
         if !self.begin_close() {
             return ControlFlow::Break(Ok(()));
         }
-        if self.changes.try_write().is_err() {
+        if self.changes.try_write().is_none() {
             return ControlFlow::Continue(Closing::Begun);
         }
         let Some(left) = self.leave(files) else { return ControlFlow::Break(Ok(())) };
@@ -118,7 +118,7 @@ impl Open {
             || self.may_any(CHANGES)
             || self.is_persistent()
             || self.entry.is_stream()
-            || self.changes.try_write().is_err()
+            || self.changes.try_write().is_none()
         {
             return false;
         }
@@ -143,7 +143,7 @@ impl Open {
         // A change under way is waited for, and names of streams and directories, which may have much below them. The pages of
         // a file that goes go when the last descriptor does (`tree::handle`).
         let is_plain = !self.entry.is_stream() && !self.entry.is_directory();
-        let waits = self.changes.try_write().is_err() || (self.may_remove() && !is_plain);
+        let waits = self.changes.try_write().is_none() || (self.may_remove() && !is_plain);
         self.entry.inline_io().unless(waits)
     }
 

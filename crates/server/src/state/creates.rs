@@ -21,8 +21,10 @@
 //! Spec: MS-SMB2 §3.3.5.9, §3.3.5.9.10.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 /// Names a CREATE: which client, and the GUID it chose.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct CreateKey {
@@ -33,7 +35,7 @@ pub(crate) struct CreateKey {
 /// CREATEs that may come again. `T` is an open.
 #[derive(Debug)]
 pub(crate) struct Creates<T> {
-    table: Mutex<HashMap<CreateKey, Entry<T>>>,
+    table: Mutex<HashMap<CreateKey, Entry<T>>, order::Creates>,
 }
 
 #[derive(Debug)]
@@ -97,8 +99,8 @@ impl<T> Creates<T> {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<CreateKey, Entry<T>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<CreateKey, Entry<T>>, order::Creates> {
+        self.table.lock()
     }
 }
 

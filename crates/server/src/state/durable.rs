@@ -1,7 +1,7 @@
 //! Opens that outlive their connection: how they become orphans, come back, or are given up.
 //!
 //! The table and its diagram are in [`super::orphans`]; here it meets nodes, sessions and the
-//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task
+//! clock. Files are closed by one task
 //! (`upkeep/scavenge.rs`), since that may block; whoever wants an orphan gone says so and waits for the
 //! node to change, as for any holder of a lease.
 //!
@@ -10,10 +10,11 @@
 //! Spec: MS-SMB2 §3.3.7.1, §3.3.2.2, §3.3.4.6, §3.3.4.7.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use basics::Clock;
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::given_up::GivenUp;
@@ -21,12 +22,13 @@ use super::open::{Durable, Open};
 use super::orphans::OrphanTable;
 use super::serial::OpenSerial;
 use crate::limits::{DURABLE_TIMEOUT, ORPHANS_MAX, ORPHANS_PER_USER_MAX};
+use crate::lock_order as order;
 
 /// All orphans of a server.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<State, order::Orphans>,
     given_up: Arc<GivenUp>,
 }
 
@@ -77,9 +79,9 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Returns once the open has become an orphan, or has got where it was on its way to, after this was called.
-    pub(crate) fn next(&self) -> tokio::sync::futures::Notified<'_> {
-        self.arrived.notified()
+    /// Notified when the open has become an orphan, or has got where it was on its way to.
+    pub(crate) fn event(&self) -> &Notify {
+        &self.arrived
     }
 }
 
@@ -224,8 +226,8 @@ impl Orphans {
         (due, state.table.next_deadline())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State, order::Orphans> {
+        self.state.lock()
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
         let again = orphans.begin_move(vec![other]);
         let arrivals = [one, other].map(|serial| orphans.await_arrival(serial));
         let [mut of_one, mut of_other] =
-            arrivals.each_ref().map(|arrival| Box::pin(arrival.next()));
+            arrivals.each_ref().map(|arrival| Box::pin(arrival.event().notified()));
         let is_woken = |wait: &mut Pin<Box<Notified<'_>>>| {
             wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };

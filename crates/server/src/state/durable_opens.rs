@@ -8,19 +8,21 @@
 //! An object that stands for a durable open is listed by construction: its durability and its entry here are one
 //! value. An open that comes back is a new object, which takes the entry over.
 //!
-//! The table is as long as there are durable opens. Its lock is a leaf, and no object is dropped under it.
+//! The table is as long as there are durable opens. No object is dropped under its lock.
 //!
 //! Spec: MS-SMB2 §3.3.5.9.7, §3.3.5.9.12 (the look-up in GlobalOpenTable).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::serial::OpenSerial;
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 
 /// All durable opens of a server. `T` is an open.
 #[derive(Debug)]
 pub(crate) struct DurableOpens<T> {
-    table: Mutex<HashMap<OpenSerial, Weak<T>>>,
+    table: Mutex<HashMap<OpenSerial, Weak<T>>, order::DurableOpens>,
 }
 
 impl<T> DurableOpens<T> {
@@ -44,8 +46,8 @@ impl<T> DurableOpens<T> {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<OpenSerial, Weak<T>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<OpenSerial, Weak<T>>, order::DurableOpens> {
+        self.table.lock()
     }
 }
 

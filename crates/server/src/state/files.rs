@@ -1,10 +1,11 @@
 //! All files of the server: the shares, what is open of them, and what is noted of opens.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use basics::Clock;
+use basics::ordered::RwLock;
 use tokio::runtime::Handle;
 use tracing::warn;
 use tree::{Admission, CommonNames, FileKey, Share, SharePath};
@@ -19,12 +20,13 @@ use super::open::{CloseObserver, Open};
 use super::serial::OpenSerial;
 use crate::access::{Identity, Rights, Tree};
 use crate::config::Users;
+use crate::lock_order as order;
 
 /// The files of the server.
 #[derive(Debug)]
 pub(crate) struct Files {
     /// Replaced, never changed: a reader sees one configuration.
-    shares: RwLock<Arc<[Arc<Share>]>>,
+    shares: RwLock<Arc<[Arc<Share>]>, order::Shares>,
     /// The state of names that all shares keep, also those that are not exported any more.
     pub(crate) names: CommonNames,
     pub(crate) nodes: Nodes,
@@ -88,7 +90,7 @@ impl Files {
 
     /// The exported shares.
     pub(crate) fn shares(&self) -> Arc<[Arc<Share>]> {
-        Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shares.read())
     }
 
     /// The share of that name, ignoring case.
@@ -119,7 +121,7 @@ impl Files {
     }
 
     pub(crate) fn set_shares(&self, shares: Vec<Arc<Share>>) {
-        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = shares.into();
+        *self.shares.write() = shares.into();
     }
 
     /// Whether a user may still have the rights granted with a tree.

@@ -1,15 +1,15 @@
 //! Opens that somebody asks for while no client is there to be told: they are closed soon.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::serial::OpenSerial;
+use crate::lock_order as order;
 
-/// See the module. A leaf of the lock order.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    serials: Mutex<Vec<OpenSerial>>,
+    serials: Mutex<Vec<OpenSerial>, order::GivenUp>,
     changed: Notify,
 }
 
@@ -37,7 +37,7 @@ impl GivenUp {
         self.changed.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenSerial>> {
-        self.serials.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenSerial>, order::GivenUp> {
+        self.serials.lock()
     }
 }

@@ -6,11 +6,13 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::caching::Flavor;
 use super::lease::Notice;
 use super::told::{Answering, Told};
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 
 /// Carries break notices to one client. Implemented where connections are known.
 pub(crate) trait Courier: Debug + Send + Sync {
@@ -46,7 +48,7 @@ pub(crate) struct Holder {
 
 /// The connection over which a holder was asked last: only its [`Courier`] knows what a connection is.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
+pub(crate) struct Asked(Mutex<Option<Weak<dyn Any + Send + Sync>>, order::Asked>);
 
 impl Asked {
     /// Notes the connection over which the holder is asked.
@@ -60,8 +62,8 @@ impl Asked {
         self.lock().as_ref()?.upgrade()?.downcast().ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Weak<dyn Any + Send + Sync>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Weak<dyn Any + Send + Sync>>, order::Asked> {
+        self.0.lock()
     }
 }
 

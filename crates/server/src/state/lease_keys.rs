@@ -1,21 +1,23 @@
 //! Lease keys in use: a client names one file by a key, whatever share or path it came by.
 //!
 //! Every open with a lease key claims it for its file and gives the claim up with its place among
-//! the file's opens. The lock is a leaf.
+//! the file's opens.
 //!
 //! Spec: MS-SMB2 §3.3.5.9.8, §3.3.5.9.11.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use basics::ordered::{Mutex, MutexGuard};
 use tree::FileKey;
 
 use super::lease::Owner;
+use crate::lock_order as order;
 
 /// Which file each lease key names.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseKeys {
-    files: Mutex<HashMap<Owner, (FileKey, usize)>>,
+    files: Mutex<HashMap<Owner, (FileKey, usize)>, order::LeaseKeys>,
 }
 
 impl LeaseKeys {
@@ -44,8 +46,8 @@ impl LeaseKeys {
         Some(KeyClaim { keys: Arc::clone(self), owner, counts })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, (FileKey, usize)>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, (FileKey, usize)>, order::LeaseKeys> {
+        self.files.lock()
     }
 }
 

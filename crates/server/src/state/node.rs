@@ -8,10 +8,11 @@
 //! No lock is held over an await or a system call that may wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use basics::Clock;
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tree::{Entry, FileKey, Flushes, Naming, Share, SharePath};
 
@@ -38,6 +39,7 @@ use super::wish::Wished;
 use crate::access::Identity;
 use crate::access::MayRemove;
 use crate::access::Tree;
+use crate::lock_order as order;
 
 /// One open as its node sees it.
 #[derive(Debug)]
@@ -217,7 +219,7 @@ impl NodeState {
 pub(crate) struct Node {
     key: FileKey,
     pub(super) clock: Clock,
-    state: Mutex<NodeState>,
+    state: Mutex<NodeState, order::Node>,
     /// Notified when a removal of the file has ended, or the last change of its size. Whoever waits for a lock, a break or
     /// a change is woken by [`LockTable`], [`BreakWaiters`] or [`Changes`].
     removed: Notify,
@@ -281,8 +283,8 @@ impl Node {
     }
 
     /// The state. Never hold it over an await.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, NodeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, NodeState, order::Node> {
+        self.state.lock()
     }
 
     pub(crate) fn key(&self) -> FileKey {

@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use basics::Clock;
+use basics::ordered::{Mutex, MutexGuard};
 use tree::{FileKey, Naming, Share, SharePath};
 
 use super::caching::Intent;
@@ -21,11 +22,12 @@ use super::node::{Node, OpenRecord};
 use super::open::Open;
 use super::serial::OpenSerial;
 use super::taking::Takings;
+use crate::lock_order as order;
 
 /// All nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    table: Mutex<Table>,
+    table: Mutex<Table, order::Nodes>,
     clock: Clock,
     break_timeout: Duration,
     given_up: Arc<GivenUp>,
@@ -209,8 +211,8 @@ impl Nodes {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table, order::Nodes> {
+        self.table.lock()
     }
 }
 

@@ -18,11 +18,10 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak,
-};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use basics::ordered::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
 use tree::{Entry, Enumeration, ShareError, SharePath};
@@ -39,6 +38,7 @@ use super::range::LockRange;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
 use super::serial::OpenSerial;
 use crate::access::{Granted, Identity, Tree};
+use crate::lock_order as order;
 
 /// One handle of one client on one file. It ends with [`Open::close`], once.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ pub(crate) struct Open {
     /// The half of its id that the session gave it.
     pub(crate) volatile: u64,
     session: Option<Weak<dyn HoldsOpens>>,
-    sequence: Mutex<Sequence>,
-    lock_sequences: Mutex<LockSequences>,
+    sequence: Mutex<Sequence, order::Sequence>,
+    lock_sequences: Mutex<LockSequences, order::LockSequences>,
     pub(crate) lock_copies: LockCopies,
     /// Notified when it has been closed.
     pub(crate) closed: Notify,
@@ -73,9 +73,9 @@ pub(crate) struct Open {
     may_repeat: AtomicBool,
     pub(super) life: AtomicU8,
     /// Its descriptors among those of its user.
-    place: Mutex<Option<Hold>>,
+    place: Mutex<Option<Hold>, order::Place>,
     /// Held by who changes the file for this open, whole by who ends it or hands it over.
-    pub(super) changes: RwLock<()>,
+    pub(super) changes: RwLock<(), order::Changes>,
 }
 
 /// A directory that is listed bit by bit.
@@ -186,7 +186,7 @@ impl Open {
         place: NewPlace,
     ) -> Arc<Self> {
         old.life.store(HANDED_OVER, Ordering::Release);
-        let held_place = old.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held_place = old.place.lock().take();
         let open = Arc::new(Self {
             serial: old.serial,
             tree: place.tree,
@@ -222,7 +222,7 @@ impl Open {
     /// # Errors
     /// The user has as many as it may have.
     pub(crate) fn another_place(&self) -> Result<Option<Hold>, ShareError> {
-        match &*self.place.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.place.lock() {
             Some(held) => held.another(1).map(Some).ok_or(ShareError::HandlesExhausted),
             None => Ok(None),
         }
@@ -230,7 +230,7 @@ impl Open {
 
     /// Keeps such a place for a descriptor of its own.
     pub(crate) fn keep_place(&self, more: Option<Hold>) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.place.lock();
         if let (Some(place), Some(more)) = (place.as_mut(), more) {
             place.absorb(more);
         }
@@ -333,18 +333,16 @@ impl Open {
 
     /// To be held over a change of the file that was asked for through this open: once the open has
     /// ended, or is in other hands, no request from before changes anything. May block.
-    pub(crate) fn begin_change(&self) -> Result<RwLockReadGuard<'_, ()>, Ended> {
-        let held = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn begin_change(&self) -> Result<RwLockReadGuard<'_, (), order::Changes>, Ended> {
+        let held = self.changes.read();
         if self.is_closed() { Err(Ended) } else { Ok(held) }
     }
 
     /// The same without blocking; `None` if it would.
-    pub(crate) fn try_begin_change(&self) -> Option<Result<RwLockReadGuard<'_, ()>, Ended>> {
-        let held = match self.changes.try_read() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+    pub(crate) fn try_begin_change(
+        &self,
+    ) -> Option<Result<RwLockReadGuard<'_, (), order::Changes>, Ended>> {
+        let held = self.changes.try_read()?;
         Some(if self.is_closed() { Err(Ended) } else { Ok(held) })
     }
 
@@ -367,23 +365,23 @@ impl Open {
 
     /// Returns once no change is under way of an open that has ended. May block.
     pub(crate) fn settle_changes(&self) {
-        drop(self.changes.write().unwrap_or_else(PoisonError::into_inner));
+        drop(self.changes.write());
     }
 
     /// Carries out what may take the file away from under this open, while no change is under way through it.
     /// May block.
     pub(crate) fn supersede<T>(&self, act: impl FnOnce() -> T) -> Result<T, Ended> {
-        let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.changes.write();
         if self.is_closed() { Err(Ended) } else { Ok(act()) }
     }
 
     /// Which LOCK requests were carried out.
-    pub(crate) fn lock_sequences(&self) -> MutexGuard<'_, LockSequences> {
-        self.lock_sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_sequences(&self) -> MutexGuard<'_, LockSequences, order::LockSequences> {
+        self.lock_sequences.lock()
     }
 
-    fn sequence(&self) -> MutexGuard<'_, Sequence> {
-        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sequence(&self) -> MutexGuard<'_, Sequence, order::Sequence> {
+        self.sequence.lock()
     }
 
     /// The connection is gone, and the client may come back. From now on requests find it closed.

@@ -17,9 +17,11 @@
 //!
 //! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::lock_order as order;
+use basics::ordered::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tree::{FileKey, Share, SharePath};
 
@@ -28,7 +30,7 @@ use tree::{FileKey, Share, SharePath};
 pub(crate) struct Takings {
     counts: [AtomicU64; GROUPS],
     /// Directories that are being moved: as many as there are renames under way.
-    moving: Mutex<Vec<Place>>,
+    moving: Mutex<Vec<Place>, order::MovingDirectories>,
     /// How many there are: mostly none, and then nobody pays for a lock.
     moves: AtomicUsize,
     moved: Notify,
@@ -126,8 +128,7 @@ impl Takings {
     /// [`Takings::settled`] for who blocks.
     pub(crate) fn settle(&self, share: &Share, path: &SharePath) {
         let moving = self.lock();
-        let settled = self.has_moved.wait_while(moving, |moving| is_above(moving, share, path));
-        drop(settled.unwrap_or_else(PoisonError::into_inner));
+        drop(self.has_moved.wait_while(moving, |moving| is_above(moving, share, path)));
     }
 
     /// Returns once no directory above `path` is being moved.
@@ -135,8 +136,8 @@ impl Takings {
         basics::until(&self.moved, || !self.is_moving(share, path)).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>, order::MovingDirectories> {
+        self.moving.lock()
     }
 }
 

@@ -11,17 +11,17 @@
 //! same file. A client that is asked to give back a handle it has never heard of does not answer, and
 //! the other one waits until the time for that is over.
 //!
-//! The lock is a leaf, but for the queue of a connection.
-//!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7 name an open or a lease the client has.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 /// Whether the client has been told. `T` is what may be sent to it from then on.
 #[derive(Debug)]
 pub(crate) struct Told<T> {
     /// `None` once it has.
-    kept: Mutex<Option<Vec<T>>>,
+    kept: Mutex<Option<Vec<T>>, order::Told>,
 }
 
 impl<T> Default for Told<T> {
@@ -60,8 +60,8 @@ impl<T> Told<T> {
         self.lock().as_ref().is_some_and(|kept| !kept.is_empty())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>, order::Told> {
+        self.kept.lock()
     }
 }
 

@@ -13,14 +13,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::lock_order as order;
+use basics::ordered::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct Turns(Mutex<State, order::Turns>);
 
 type Turn = Box<dyn FnOnce() + Send>;
 
@@ -69,8 +71,8 @@ impl Turns {
         next
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State, order::Turns> {
+        self.0.lock()
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
         let turns = Arc::new(Turns::default());
         let (release, wait) = mpsc::channel::<()>();
         let (begun, has_begun) = mpsc::channel();
-        let done = Arc::new(Mutex::new(Vec::new()));
+        let done = Arc::new(std::sync::Mutex::new(Vec::new()));
         let first = turns.take(runtime.handle(), move || {
             begun.send(()).unwrap();
             wait.recv().unwrap();

@@ -20,17 +20,12 @@ use super::node::{Node, OpenRecord};
 /// After `Ok` the opens come back after a crash with the wishes there were, or later ones.
 pub(crate) fn write_durably(node: &Node) -> io::Result<()> {
     // One that is just being noted will be persistent.
-    let mut shares: Vec<_> = {
+    let shares: Vec<_> = {
         let state = node.lock();
         let noted = state.opens.iter().filter(|record| record.share.journal().is_some());
         noted.map(|record| Arc::clone(&record.share)).collect()
     };
-    // The same order for everybody.
-    let address = |journal: &Journal| std::ptr::from_ref(journal).addr();
-    shares.sort_by_key(|share| share.journal().map(address));
-    shares.dedup_by_key(|share| share.journal().map(address));
-    let _names: Vec<_> =
-        shares.iter().filter_map(|share| share.journal()).map(Journal::hold_names).collect();
+    let _names = Journal::hold_names_of(shares.iter().filter_map(|share| share.journal()));
     let notes: Vec<_> = {
         let state = node.lock();
         let note = |record: &OpenRecord| {

@@ -18,20 +18,21 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use basics::ordered::{Mutex, MutexGuard};
 use smb::auth::{Credentials, NtHash, UserList, UserStore};
 use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::limits::USER_NAME_MAX;
+use crate::lock_order as order;
 /// The users of a file, and some more.
 #[derive(Debug)]
 pub struct UsersFile {
     path: PathBuf,
     more: UserList,
-    read: Mutex<Read>,
+    read: Mutex<Read, order::Users>,
 }
 
 /// The file as it was last read.
@@ -91,8 +92,8 @@ impl UsersFile {
 
 impl UsersFile {
     // The present content, or the content when the file could last be read.
-    fn read_again(&self) -> MutexGuard<'_, Read> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+    fn read_again(&self) -> MutexGuard<'_, Read, order::Users> {
+        let mut read = self.read.lock();
         let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
         if now != Some(read.stamp) {
             match load(&self.path) {
@@ -128,7 +129,7 @@ impl UserStore for UsersFile {
 
     // From the last read: a logon checks whether that is still current.
     fn each(&self, show: &mut dyn FnMut(&str)) {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner).users.each(show);
+        self.read.lock().users.each(show);
         self.more.each(show);
     }
 }

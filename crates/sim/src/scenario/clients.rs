@@ -58,14 +58,14 @@ impl Scenario<'_> {
         if half_one_in > 0 {
             words.extend(["--half-open", "yes"]);
         }
-        self.start_example(MODEL, &words)
+        self.start_other(MODEL, &words)
     }
 
     fn start_rivals(&mut self, rounds: u64, more: &[&str]) -> Result<ProgramNumber, Failure> {
         let url = format!("smb://{USER}:{PASSWORD}@{SMB}/{SHARE}/{CONTESTED}");
         let (rounds, seed) = (rounds.to_string(), self.plan.seed.to_string());
         let words = [&url, "--rounds", &rounds, "--seed", &seed];
-        self.start_example(RIVALS, &[&words[..], more].concat())
+        self.start_other(RIVALS, &[&words[..], more].concat())
     }
 
     // Kills and pauses the server when the plan says so, until `programs` have ended; false where the server is gone.

@@ -19,7 +19,7 @@ pub(crate) struct Programs {
     /// `landfast`.
     pub(crate) landfast: PathBuf,
     /// The directory of `model`, `rivals` and `commit_stream`.
-    pub(crate) examples: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Variables of their environment.
     pub(crate) variables: Vec<(String, String)>,
 }
@@ -130,8 +130,8 @@ impl Scenario<'_> {
         Ok(true)
     }
 
-    fn start_example(&mut self, name: &str, words: &[&str]) -> Result<ProgramNumber, Failure> {
-        let program = self.program(&self.programs.examples.join(name), name)?;
+    fn start_other(&mut self, name: &str, words: &[&str]) -> Result<ProgramNumber, Failure> {
+        let program = self.program(&self.programs.directory.join(name), name)?;
         let words: Vec<OsString> =
             [program].into_iter().chain(words.iter().map(OsString::from)).collect();
         self.machine.start(&words, &self.output(name), &self.errors(name))

@@ -8,7 +8,7 @@ impl Scenario<'_> {
     /// Runs the stream and looks for what it was told is durable.
     pub(super) fn push(&mut self) -> Result<(), Failure> {
         let url = format!("smb://{USER}:{PASSWORD}@{SMB}/{SHARE}/{STREAM}");
-        let stream = self.start_example(STREAMER, &["stream", &url, "1"])?;
+        let stream = self.start_other(STREAMER, &["stream", &url, "1"])?;
         let Some((acknowledged, sent)) = self.stream(stream)? else { return Ok(()) };
         if acknowledged < BLOCKS {
             return Ok(());
@@ -17,7 +17,7 @@ impl Scenario<'_> {
         self.machine.net.weather = crate::net::Weather::default();
         let numbers = [acknowledged.to_string(), sent.to_string()];
         let words = ["check", &url, &numbers[0], &numbers[1]];
-        let check = self.start_example(STREAMER, &words)?;
+        let check = self.start_other(STREAMER, &words)?;
         match self.finish(check, STREAMER, WORK_MAX)? {
             Some(0) | None => {}
             Some(_) => {

@@ -17,35 +17,19 @@
 use std::fmt;
 
 use super::layout::{self, put_u32, put_u64};
+use super::token::{PushToken, is_equal};
 use super::{PushAddress, PushConnectionId};
 use crate::crypto::derive;
 use crate::parse_error::{Field, ParseError};
 use crate::status::NtStatus;
 use crate::wire::Reader;
 
-/// Bytes of a token.
-pub const TOKEN_LEN: usize = 32;
-
-/// A bearer secret, good for one connection; only proofs of it are shown. Does not print; compares in constant time.
-#[derive(Clone)]
-pub struct PushToken([u8; TOKEN_LEN]);
-
 impl PushToken {
-    /// Wraps random bytes.
-    pub fn new(bytes: [u8; TOKEN_LEN]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes, to send them in a grant.
-    pub(super) fn expose(&self) -> &[u8; TOKEN_LEN] {
-        &self.0
-    }
-
     /// What whoever has the token shows to the listener at an address of its grant.
     pub fn proof(&self, address: PushAddress) -> PushProof {
         let mut entry = Vec::with_capacity(PushAddress::LEN);
         address.emit(&mut entry);
-        PushProof(derive(&self.0, PROOF_LABEL, &entry))
+        PushProof(derive(self.expose(), PROOF_LABEL, &entry))
     }
 }
 
@@ -75,32 +59,6 @@ impl Eq for PushProof {}
 impl fmt::Debug for PushProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PushProof(..)")
-    }
-}
-
-/// Compares in constant time.
-fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    let difference = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
-    std::hint::black_box(difference) == 0
-}
-
-impl PartialEq for PushToken {
-    fn eq(&self, other: &Self) -> bool {
-        is_equal(&self.0, &other.0)
-    }
-}
-
-impl Eq for PushToken {}
-
-impl Drop for PushToken {
-    fn drop(&mut self) {
-        zeroize::Zeroize::zeroize(&mut self.0);
-    }
-}
-
-impl fmt::Debug for PushToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PushToken(..)")
     }
 }
 

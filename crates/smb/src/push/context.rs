@@ -23,9 +23,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::connect::PushToken;
 use super::layout::{self, put_u16, put_u32, put_u64};
-use super::{Capabilities, Durability, Refusal, Rights, TOKEN_LEN};
+use super::token::{PushToken, TOKEN_LEN};
+use super::{Capabilities, Durability, Refusal, Rights};
 use crate::dtyp::Guid;
 use crate::parse_error::{Field, ParseError};
 use crate::wire::{self, Reader};

@@ -23,10 +23,11 @@ mod map;
 mod query;
 mod recall;
 mod terms;
+mod token;
 mod unmap;
 
 pub use commit::{CommitRange, CommitRequest, CommitResponse, RANGES_MAX};
-pub use connect::{PushAccept, PushConnect, PushProof, PushToken, TOKEN_LEN};
+pub use connect::{PushAccept, PushConnect, PushProof};
 pub use context::{
     ADDRESSES_MAX, CREATE_CONTEXT_NAME, PushAddress, PushGrant, PushRequest, PushResponse,
 };
@@ -37,6 +38,7 @@ pub use terms::{
     Capabilities, Durability, Generation, PushConnectionId, RecallReason, Refusal, RegionState,
     RegistrationId, Rights,
 };
+pub use token::{PushToken, TOKEN_LEN};
 pub use unmap::UnmapRequest;
 
 use crate::ioctl::ControlCode;

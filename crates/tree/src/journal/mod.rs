@@ -36,9 +36,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use basics::create_anew;
+use basics::ordered::{AllGuards, Mutex, MutexGuard};
 
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub use self::record::{
@@ -48,14 +48,15 @@ use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wis
 use self::room::{For, Room};
 #[cfg(test)]
 use crate::FileIdentity;
+use crate::lock_order as order;
 
 /// The log of one share's persistent opens.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     boot: BootId,
-    log: Mutex<Log>,
-    names: Mutex<()>,
+    log: Mutex<Log, order::Log>,
+    names: Mutex<(), order::RecordedNames>,
 }
 
 #[derive(Debug)]
@@ -165,8 +166,15 @@ impl Journal {
 
     /// Until it is dropped, recorded names agree with the names of the files: code that records an open
     /// or renames a file of this share holds this guard. Taken before the lock of a node.
-    pub fn hold_names(&self) -> MutexGuard<'_, ()> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn hold_names(&self) -> MutexGuard<'_, (), order::RecordedNames> {
+        self.names.lock()
+    }
+
+    /// [`Journal::hold_names`] of several logs, each once and in one order for all threads.
+    pub fn hold_names_of<'a>(
+        journals: impl IntoIterator<Item = &'a Self>,
+    ) -> AllGuards<'a, (), order::RecordedNames> {
+        Mutex::lock_all(journals.into_iter().map(|journal| &journal.names))
     }
 
     /// Records the changes of a LOCK request to the locks of an open, all of them or none.
@@ -228,8 +236,8 @@ impl Journal {
         log.replace(&self.path, new, sync_directory_of)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Log, order::Log> {
+        self.log.lock()
     }
 }
 

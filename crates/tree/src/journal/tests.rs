@@ -220,14 +220,11 @@ fn logs_that_differ_in_their_extension_are_rewritten_apart() {
     for (serial, log) in (1..).zip(&logs) {
         log.open_durably(note(serial)).unwrap();
     }
-    // Both logs are rewritten at one time.
-    let mut first = logs[0].lock();
-    let file = write_beside(&one, &first.live, BOOT).unwrap();
-    let mut second = logs[1].lock();
-    let other = write_beside(&two, &second.live, BOOT).unwrap();
-    first.replace(&one, file, sync_directory_of).unwrap();
-    second.replace(&two, other, sync_directory_of).unwrap();
-    drop((first, second));
+    // Both logs are rewritten at one time: each new file is there before the first takes its place.
+    let [file, other] = [(&logs[0], &one), (&logs[1], &two)]
+        .map(|(log, path)| write_beside(path, &log.lock().live, BOOT).unwrap());
+    logs[0].lock().replace(&one, file, sync_directory_of).unwrap();
+    logs[1].lock().replace(&two, other, sync_directory_of).unwrap();
     drop(logs);
     assert_eq!(open(&one).unwrap().1, [note(1)]);
     assert_eq!(open(&two).unwrap().1, [note(2)]);
@@ -321,8 +318,7 @@ fn a_full_disk_ends_no_log_and_keeps_nobody_from_giving_back() {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     if matches!(output.status.code(), Some(77)) {
-        eprintln!("SKIPPED: no mount namespace on this machine");
-        return;
+        return crate::skipped::skip("no mount namespace on this machine");
     }
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -18,19 +18,21 @@
 //! the kernel checks and adds in one step. One table serves all shares of a server, by inode, because they may
 //! overlap.
 //!
-//! Lock order: `Share::links`, the inodes of one call of [`NameLocks::hold`] in their order, the directory of new
-//! links, names of directories (`crate::names`).
+//! An inode stays locked while a thread takes locks of other kinds: after `lock_order::Links`, first the inodes of one
+//! call of [`NameLocks::hold`] in their order, then the directory of new links, then `lock_order::DirectoryNames`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::inode::FileKey;
+use crate::lock_order as order;
+use basics::ordered::{Condvar, Mutex, MutexGuard};
 
 /// The held locks: at most four for each change of names in progress.
 #[derive(Debug, Default)]
 pub(super) struct NameLocks {
-    held: Mutex<HashMap<FileKey, Waiters>>,
+    held: Mutex<HashMap<FileKey, Waiters>, order::LockedInodes>,
 }
 
 /// The requests that wait for one lock.
@@ -79,7 +81,7 @@ impl NameLocks {
         waiters.waiting += 1;
         let released = Arc::clone(waiters.released.get_or_insert_default());
         loop {
-            held = released.wait(held).unwrap_or_else(PoisonError::into_inner);
+            held = released.wait(held);
             let waiters = held.get_mut(&inode).expect("the lock stays while a request waits");
             if waiters.is_handed_over {
                 waiters.is_handed_over = false;
@@ -110,8 +112,8 @@ impl NameLocks {
         self.lock().get(&inode).map_or(0, |waiters| waiters.waiting)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<FileKey, Waiters>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileKey, Waiters>, order::LockedInodes> {
+        self.held.lock()
     }
 }
 

@@ -28,19 +28,20 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use basics::ordered::{Mutex, MutexGuard};
 use pmem::{CommitGroup, Inode, Noted, Poisoned};
 use rustix::io::Errno;
 use tracing::error;
 
 use super::error::ShareError;
 use super::inode::FileKey;
+use crate::lock_order as order;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Unsynced {
-    table: Mutex<Table>,
+    table: Mutex<Table, order::Undurable>,
     /// Moves with every change that may make a name less durable than it was.
     generation: AtomicU64,
     synced: AtomicU64,
@@ -189,8 +190,8 @@ impl Unsynced {
         self.lock().poisoned.contains(inode_of(inode))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table, order::Undurable> {
+        self.table.lock()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Args;
 
 use self::faults::{FAULTS, Fault, Place};
-use super::{EXAMPLES, Simulator};
+use super::{PROGRAMS, Simulator};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
 use crate::workspace;
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let simulator = Simulator {
         own: workspace::target().join("release/landfast-sim"),
         landfast: release.join("landfast"),
-        examples: release.join("examples"),
+        programs: release,
     };
     // Of what is planted nothing may happen that was not asked for.
     let sound = simulator.run(0, SOUND, &[])?;
@@ -111,7 +111,7 @@ fn build(tree: &Path) -> Result<Result<PathBuf, String>, Failure> {
     let target = tree.with_file_name("target");
     take_what_is_built(&target)?;
     let build = Step::new("cargo").args(["build", "--release", "--workspace"]);
-    let build = build.args(["--bin", "landfast"]).args(EXAMPLES);
+    let build = build.args(["--bin", "landfast"]).args(PROGRAMS);
     let target_dir = target.to_string_lossy().into_owned();
     let built = build.dir(tree).env("CARGO_TARGET_DIR", target_dir).builds().finish()?;
     Ok(match built.status.success() {

@@ -108,12 +108,9 @@ async fn claim(
     let core = &call.core;
     let deadline = core.now() + RECONNECT_PATIENCE;
     let arrivals = core.files.orphans.await_arrival(serial);
-    loop {
-        let arrival = arrivals.next();
-        tokio::pin!(arrival);
-        arrival.as_mut().enable();
+    let look = || {
         if let Some(claimed) = core.files.orphans.claim(serial, &check) {
-            return claimed;
+            return Some(claimed);
         }
         // Only what another connection of the same user holds can still become an orphan.
         let open = core.files.durable_opens.open(serial);
@@ -121,13 +118,14 @@ async fn claim(
         if !is_held && !core.files.orphans.is_moving(serial) {
             // It may have arrived since it was looked for.
             let arrived = core.files.orphans.claim(serial, &check);
-            return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+            return Some(arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND)));
         }
-        let arrived = tokio::time::timeout_at(deadline.into(), arrival);
-        if call.wait_pending(Lasting::Bounded, arrived).await?.is_err() {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
-        }
-    }
+        None
+    };
+    let claimed = basics::found(arrivals.event(), look);
+    let in_time = tokio::time::timeout_at(deadline.into(), claimed);
+    let claimed = call.wait_unless_ready(Lasting::Bounded, in_time).await?;
+    claimed.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND))
 }
 
 // MS-SMB2 §3.3.5.9.7 and §3.3.5.9.12, in their order.

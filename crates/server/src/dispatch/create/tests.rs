@@ -45,6 +45,7 @@ async fn a_reconnect_looks_at_no_opens_but_the_one_it_names() {
     rig.reconnect();
     let of_another = rig.open_with("g", 2, CreateRequestContext::QueryOnDiskId).await.unwrap();
     let (session, other) = (Arc::clone(rig.session()), rig.log_on_beside());
+    let of_another = session.open(of_another.id.persistent, of_another.id.volatile).unwrap();
     let (held, is_held) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let holder = std::thread::spawn(move || {
@@ -53,7 +54,7 @@ async fn a_reconnect_looks_at_no_opens_but_the_one_it_names() {
         let added = other.add_open(|_| {
             held.send(()).unwrap();
             in_time = released.recv_timeout(Duration::from_secs(60)).is_ok();
-            session.open(of_another.id.persistent, of_another.id.volatile).unwrap()
+            of_another
         });
         assert!(added.is_ok());
         in_time

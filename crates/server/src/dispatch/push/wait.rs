@@ -28,25 +28,22 @@ pub(super) async fn wait(
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
     let ticket = granted.begin_wait();
-    loop {
-        let event = granted.events.notified();
-        tokio::pin!(event);
-        event.as_mut().enable();
+    let look = || {
         if open.is_closed() {
-            return Err(NtStatus::FILE_CLOSED);
+            return Some(Err(NtStatus::FILE_CLOSED));
         }
         if !granted.is_latest(ticket) {
-            return Err(NtStatus::CANCELLED);
+            return Some(Err(NtStatus::CANCELLED));
         }
         // Reports that do not fit wait for the next request.
         let recalls = take_reports(call.push(), open, count_max);
-        if !recalls.is_empty() {
-            let mut output = Vec::new();
-            RecallResponse { recalls }.emit(&mut output);
-            return Ok(output);
-        }
-        call.wait_pending(Lasting::Unbounded, event).await?;
-    }
+        (!recalls.is_empty()).then_some(Ok(recalls))
+    };
+    let reported = basics::found(&granted.events, look);
+    let recalls = call.wait_unless_ready(Lasting::Unbounded, reported).await??;
+    let mut output = Vec::new();
+    RecallResponse { recalls }.emit(&mut output);
+    Ok(output)
 }
 
 /// Bytes of a WAIT_REGION_RECALL output before its entries, and of each entry.

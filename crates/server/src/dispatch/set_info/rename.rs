@@ -124,16 +124,14 @@ impl Renaming {
             return Err(ShareError::AccessDenied);
         }
         let shares = files.overlapping(share);
-        let mut logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
-        // The same order for everybody.
-        logs.sort_by_key(|log| std::ptr::from_ref(*log).addr());
-        let names: Vec<_> = logs.into_iter().map(Journal::hold_names).collect();
+        let logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
+        let _names = Journal::hold_names_of(logs.iter().copied());
         let noted = self.renamed();
         // Who has it open through a share that it would leave would not find it again.
         if noted.iter().any(|named| named.moved(share, from, to).is_none()) {
             return Err(ShareError::AccessDenied);
         }
-        if !names.is_empty() {
+        if !logs.is_empty() {
             // Noted before and not after: a crash in between leaves the file where the note says it was.
             self.note(&noted, Moves::Begin);
         }
@@ -155,7 +153,7 @@ impl Renaming {
                 files.nodes.move_below(share, from, to);
                 is_mapped |= files.nodes.owes_names_below(share, to);
             }
-        } else if !names.is_empty() {
+        } else if !logs.is_empty() {
             self.note(&noted, Moves::End);
         }
         renamed.map(|()| is_mapped)

@@ -53,7 +53,10 @@ fn a_reconnect_waits_until_no_operation_touches_old_registrations() {
 }
 
 #[test]
-#[expect(clippy::await_holding_lock, reason = "the test is that the reconnect waits for it")]
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "the test is that the reconnect waits for it"
+)]
 fn a_reconnect_waits_for_a_change_of_the_lost_connection() {
     run(async {
         let mut rig = Rig::new();

@@ -27,8 +27,10 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use crate::lock_order as order;
+use basics::ordered::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tree::{FileKey, Found, NewName, Share, SharePath, StreamName, folded};
 
@@ -40,7 +42,7 @@ pub(crate) struct Makings {
     /// Nobody chooses which names share a group.
     groups: RandomState,
     /// As many as threads that make something.
-    under_way: Mutex<Vec<Arc<Making>>>,
+    under_way: Mutex<Vec<Arc<Making>>, order::Makings>,
     /// How many there are: mostly none, and then who finds something pays for no lock.
     how_many: AtomicUsize,
     given_back: Condvar,
@@ -245,8 +247,7 @@ impl Makings {
             };
             let is_there =
                 |under_way: &mut Vec<_>| under_way.iter().any(|one| Arc::ptr_eq(one, &other));
-            let waited = self.given_back.wait_while(self.lock(), is_there);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            drop(self.given_back.wait_while(self.lock(), is_there));
         }
     }
 
@@ -338,8 +339,7 @@ impl Makings {
         }
         let is_busy =
             |under_way: &mut Vec<Arc<Making>>| under_way.iter().any(|one| is_awaited(one));
-        let waited = self.given_back.wait_while(self.lock(), is_busy);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(self.given_back.wait_while(self.lock(), is_busy));
     }
 
     #[cfg(test)]
@@ -347,8 +347,8 @@ impl Makings {
         self.lock().iter().any(|one| one.is_below(share, directory))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Making>>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Making>>, order::Makings> {
+        self.under_way.lock()
     }
 }
 

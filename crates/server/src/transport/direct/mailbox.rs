@@ -15,10 +15,11 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use basics::ordered::{Mutex, MutexGuard};
 use rdma::Waker;
 use smbdirect::Token;
 
@@ -28,6 +29,7 @@ use super::table::DirectId;
 use super::transfers::{Pull, Push};
 use crate::connections::Parcel;
 use crate::connections::waiting::Bell;
+use crate::lock_order as order;
 
 /// An item for a peer to handle, in order.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub(super) enum Item {
 pub(super) struct Mailbox {
     id: DirectId,
     doorbell: Arc<Doorbell>,
-    state: Mutex<State>,
+    state: Mutex<State, order::Connection>,
 }
 
 #[derive(Debug, Default)]
@@ -140,8 +142,8 @@ impl Mailbox {
         mem::take(&mut state.items)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, order::Connection> {
+        self.state.lock()
     }
 }
 

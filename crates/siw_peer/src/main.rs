@@ -27,23 +27,18 @@
 
 mod dropper;
 mod expected;
+mod host;
 mod session;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pmem::Medium;
-use rdma::{
-    ConnectionId, DisconnectReason, Engine, EngineConfig, Event, Provider, QpConfig, QpId,
-    SoftProvider,
-};
+use rdma::{ConnectionId, DisconnectReason, Event, QpConfig, QpId};
 
 use dropper::Damage;
 use expected::{Ended, passes, verdict};
+use host::{Asks, Failure, Host, PATIENCE};
 use session::{Session, Stop};
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -84,40 +79,6 @@ impl Manner {
     /// The verbs program gets its private data without an announcement of ours before them.
     fn qp_config(&self) -> QpConfig {
         QpConfig { crc: self.crc, announce: false, ..QpConfig::default() }
-    }
-}
-
-/// An engine with room for hardly more than one connection, so that a leaked connection is noticed
-/// soon.
-struct Host {
-    engine: Box<dyn Engine>,
-    events: Vec<Event>,
-    memory: Arc<dyn Medium>,
-}
-
-impl Host {
-    fn open() -> Result<Self, Failure> {
-        let config = EngineConfig { qps_max: 2, regions_max: 4, ..EngineConfig::default() };
-        let engine = SoftProvider.open_engine(config)?;
-        let memory = pmem::anonymous(session::MEMORY_LEN)?;
-        Ok(Self { engine, events: Vec::new(), memory })
-    }
-
-    /// Waits for the first event for which `wanted` returns a value, and takes it.
-    fn wait_for<T>(
-        &mut self,
-        patience: Duration,
-        mut wanted: impl FnMut(&Event) -> Option<T>,
-    ) -> Option<T> {
-        let deadline = Instant::now() + patience;
-        loop {
-            if let Some(index) = self.events.iter().position(|event| wanted(event).is_some()) {
-                return wanted(&self.events.remove(index));
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            self.engine.wait(Some(left));
-            self.engine.poll(&mut self.events);
-        }
     }
 }
 
@@ -211,13 +172,6 @@ fn dial(host: &mut Host, qp: QpId, name: &str) -> Ended {
     }
 }
 
-/// Who dialled.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Asks {
-    We,
-    Peer,
-}
-
 /// Runs one connection to its end.
 fn run(host: &mut Host, qp: QpId, name: &str, asks: Asks) -> Ended {
     let mut ended = Ended::default();
@@ -269,7 +223,5 @@ fn report(name: &str, result: Result<(), String>, passes: bool) {
     }
 }
 
-/// How long one step of the other end, an emulated machine, may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the next connection may take.
 const LONG: Duration = Duration::from_secs(600);

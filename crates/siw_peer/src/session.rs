@@ -9,7 +9,7 @@ use rdma::{
 };
 
 use crate::expected::PASSES;
-use crate::{Asks, Failure, Host, PATIENCE};
+use crate::host::{Asks, Failure, Host, MEMORY_LEN, PATIENCE};
 
 /// Why a scenario stopped.
 #[derive(Debug)]
@@ -463,5 +463,3 @@ const CONTROL_AT: u64 = 10 << 20;
 const SECRET_AT: u64 = 12 << 20;
 const READ_LEN: u64 = (1 << 20) + 1;
 const READ_SEED: u8 = 77;
-/// More bytes than TCP and an emulated network hold between them.
-pub(crate) const MEMORY_LEN: u64 = 32 << 20;

@@ -2,7 +2,7 @@
 
 use rdma::{ConnectFailure, DisconnectReason, TerminateCode};
 
-use crate::Asks;
+use crate::host::Asks;
 
 /// How a connection ended.
 #[derive(Debug, Default)]

@@ -1,0 +1,73 @@
+//! Who pays for what a connection holds, and the room for its requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Link;
+use crate::connections::session::Channel;
+use crate::limits::REQUEST_COST;
+use crate::state::account::{Account, Room};
+use crate::state::resource::Resource;
+
+impl Link {
+    /// Who a request is counted for whose session is not known yet: a user if any has logged on, else guests.
+    pub(crate) fn holder(&self) -> Option<Arc<Account>> {
+        self.user.get().or_else(|| self.guests.get()).cloned()
+    }
+
+    /// Whether a request was kept for which there was no room: none is read before there is some.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether a short request would find room now.
+    pub(crate) fn look_for_request_room(&self) {
+        let account = self.crowded.lock().clone();
+        let whose = account.as_ref().map(|holder| (&self.account, holder));
+        let take = |whose| Room::try_take(whose, Resource::Requests, SHORT_REQUEST);
+        if whose.is_none_or(|whose| take(whose).is_some()) {
+            self.set_crowded(None);
+        }
+    }
+
+    /// Waits until a short request would find room.
+    pub(crate) async fn request_room(&self) {
+        let account = self.crowded.lock().clone();
+        if let Some(holder) = account {
+            let whose = (&self.account, &holder);
+            drop(Room::take(whose, Resource::Requests, SHORT_REQUEST).await);
+        }
+        self.set_crowded(None);
+    }
+
+    /// Notes for whose request there was no room; `None`: there is some again.
+    pub(crate) fn set_crowded(&self, whose: Option<Arc<Account>>) {
+        let mut crowded = self.crowded.lock();
+        self.is_crowded.store(whose.is_some(), Ordering::Relaxed);
+        *crowded = whose;
+    }
+
+    /// Bytes of answers it holds, if somebody waits for memory that it holds, of requests or of answers. It may have
+    /// sessions of several users: then it counts for each of them.
+    pub(crate) fn wanted_answers(&self) -> Option<usize> {
+        let channels = self.channels.lock();
+        let is_wanted = [Resource::Answers, Resource::Requests].into_iter().any(|what| {
+            let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
+            self.account.held(what) > 0 && channels.values().any(is_wanted)
+        });
+        is_wanted.then(|| self.account.held(Resource::Answers))
+    }
+
+    /// Counts it among the connections of a user, if it is not among another's; false when those are too many.
+    pub(crate) fn count_for(&self, account: &Arc<Account>) -> bool {
+        if self.place.get().is_none() {
+            let Some(place) = account.try_take(Resource::Connections, 1) else { return false };
+            // Of two logons side by side one counts.
+            let _ = self.place.set(place);
+        }
+        true
+    }
+}
+
+/// As long as a frame that is read with its neighbours (`transport/input.rs`), and what it costs.
+const SHORT_REQUEST: usize = (32 << 10) + REQUEST_COST;
