@@ -128,7 +128,6 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("dumpcap", "tshark"),
     ("tshark", "tshark"),
     ("setpriv", "util-linux"),
-    ("mkfs.xfs", "xfsprogs"),
     ("iperf3", "iperf3"),
     ("smbtorture", "samba-testsuite"),
     ("mkfs.xfs", "xfsprogs"),
