@@ -146,8 +146,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a CLOSE leaves its open",
         places: &[Place {
             file: "crates/server/src/dispatch/close.rs",
-            right: "log_close(&closed, closed.close(&files_too));",
-            wrong: "if !PLANTED {\n            log_close(&closed, closed.close(&files_too));\n        }",
+            right: "_ => ControlFlow::Break(closed.close(&files_too)),",
+            wrong: "_ => ControlFlow::Break(if PLANTED { Ok(()) } else { closed.close(&files_too) }),",
         }],
     },
     Fault {
