@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Measure small files: create, look at, list and delete many over SMB
     BenchFiles(BenchFiles),
+    /// Measure this machine's own storage: mapped, volume, file, tail of a log, beside plain system calls
+    BenchLocal(BenchLocal),
     /// Start a server on a temporary share, measure it, kill it mid-stream, verify every commit
     Demo(Demo),
     /// Answer `bench --mode floor` from another process or machine
@@ -71,6 +73,7 @@ impl Command {
             | Self::Status(_)
             | Self::Bench(_)
             | Self::BenchFiles(_)
+            | Self::BenchLocal(_)
             | Self::Demo(_)
             | Self::Floor(_)
             | Self::Sweep(_)
@@ -192,6 +195,64 @@ pub(crate) struct Sweep {
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
+
+/// Options of `landfast bench-local`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = BENCH_LOCAL_NOTES)]
+pub(crate) struct BenchLocal {
+    /// A directory on what is to be measured; files without a name are made in it, and nothing that is there changes
+    pub(crate) directory: PathBuf,
+    /// What of ours is measured
+    #[arg(long, value_delimiter = ',', default_value = "dax,block,file,log")]
+    pub(crate) mode: Vec<LocalMode>,
+    /// Threads of the rows of small requests; several make several rows
+    #[arg(short, long, value_delimiter = ',', default_value = "1", value_parser = threads)]
+    pub(crate) threads: Vec<usize>,
+    /// Seconds of each arm's turn
+    #[arg(short = 'd', long, default_value_t = 0.5)]
+    pub(crate) seconds: f64,
+    /// How often all take a turn
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: usize,
+    /// Bytes of each arm's file, or with K, M or G
+    #[arg(long, default_value = "128M", value_parser = crate::size::size)]
+    pub(crate) size: u64,
+    /// Let fio's mmap engine take turns as well
+    #[arg(long)]
+    pub(crate) fio: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `landfast bench-local` measures of ours.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum LocalMode {
+    /// Bytes placed and persisted in a mapped file
+    Dax,
+    /// A volume whose sectors are never torn
+    Block,
+    /// A volume that is the file
+    File,
+    /// Records appended and committed
+    Log,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=64) => Ok(threads),
+        _ => Err("1 to 64 threads".to_owned()),
+    }
+}
+
+const BENCH_LOCAL_NOTES: &str = "\
+Examples:
+      landfast bench-local /mnt/pmem -t 1,4 --fio
+      landfast bench-local /dev/shm --mode dax,block      # what the code costs: memory counts as persistent
+      landfast bench-local /srv/data --json
+
+All writes are durable when they return, as the class of the place goes. A volume that is there is not written to: name a
+directory on the same disk.";
 
 /// Options of `landfast diagnose`.
 #[derive(Args, Clone, Debug)]

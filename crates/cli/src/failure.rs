@@ -100,6 +100,13 @@ pub(crate) enum Failure {
     /// Volumes cannot be files of this machine.
     #[error(transparent)]
     Mount(#[from] fuse::MountError),
+    /// Nothing can be measured in a directory.
+    #[error("cannot measure in {}: {what}", path.display())]
+    BenchLocal {
+        /// The directory.
+        path: PathBuf,
+        what: String,
+    },
     /// The server cannot run as the named user.
     #[error("run_as: {0}")]
     RunAs(&'static str),

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod bench_local;
 mod config;
 mod control;
 mod demo;
@@ -81,6 +82,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Stat(path) => files::stat(&path),
         Command::Status(status) => status::run(&status),
         Command::Bench(bench) => bench::run(&bench),
+        Command::BenchLocal(bench) => bench_local::run(&bench),
         Command::BenchFiles(bench) => bench::files::run(&bench),
         Command::Demo(demo) => demo::run(&demo),
         Command::Floor(floor) => bench::floor::respond(&floor),

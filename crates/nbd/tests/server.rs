@@ -121,18 +121,39 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nbd.sock");
         let handle = server(memory(), &[Address::Unix(path.clone())]);
-        let connect = || {
+        let chosen = || {
             let mut socket = UnixStream::connect(&path).unwrap();
-            let is_greeted = socket.read_exact(&mut [0; 18]).is_ok();
-            is_greeted.then_some(socket)
+            negotiate(&mut socket);
+            // Answered: the server knows that an export was chosen.
+            socket.write_all(&request(0, 1, 0, 1)).unwrap();
+            socket.read_exact(&mut [0; 17]).unwrap();
+            socket
         };
-        let mut all: Vec<_> = (0..256).map(|_| connect().expect("below the limit")).collect();
-        assert!(connect().is_none());
+        let is_greeted = || UnixStream::connect(&path).unwrap().read_exact(&mut [0; 18]).is_ok();
+        let mut all: Vec<_> = (0..256).map(|_| chosen()).collect();
+        assert!(!is_greeted());
         drop(all.pop());
         while handle.connections() == 256 {
             std::thread::yield_now();
         }
-        assert!(connect().is_some());
+        assert!(is_greeted());
+    }
+
+    #[test]
+    fn strangers_keep_nobody_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let handle = server(memory(), &[Address::Unix(path.clone())]);
+        let mut strangers: Vec<_> = (0..256)
+            .map(|_| {
+                let mut socket = UnixStream::connect(&path).unwrap();
+                socket.read_exact(&mut [0; 18]).unwrap();
+                socket
+            })
+            .collect();
+        exchange(&mut UnixStream::connect(&path).unwrap());
+        assert_eq!(strangers[0].read(&mut [0; 1]).unwrap_or(0), 0, "the oldest gave way");
+        assert!(handle.connections() <= 256);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(crate) enum VolumeFailure {
     /// Nothing says that the file is a volume.
     #[error("nothing says that this is a volume")]
     Unmarked,
+    /// It has no structure of its own.
+    #[error("a volume of mode file is its bytes alone: there is nothing to check or repair")]
+    Plain,
     /// The size is missing, or given for a device.
     #[error("a file needs a --size, and a device has its own")]
     Size,
@@ -43,6 +46,7 @@ impl VolumeFailure {
             Self::Volatile => Some("--emulate-persistence says that losing it is acceptable"),
             Self::Exists => Some("--overwrite loses it for good"),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
+            Self::Plain => Some("check what lies on it, as by fsck on its loop device"),
             Self::Damaged => Some("landfast volume repair makes it whole, and says what is lost"),
             Self::Volume(VolumeError::ConfigInUse) => {
                 Some("a server may have it open: end that first")

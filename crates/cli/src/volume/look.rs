@@ -61,7 +61,7 @@ fn facts(path: &Path) -> Result<Value, VolumeFailure> {
     let file = opened::file(path, Access::ReadOnly)?;
     let medium = opened::medium(&file, false)?;
     let class = medium.class().to_string();
-    if opened::mode(&medium) == Mode::File {
+    if opened::is_marked(&file) || opened::mode(&medium) == Mode::File {
         let device = block::FileDevice::new(file)?;
         let (size, sector) = (device.geometry().size, device.geometry().block);
         return Ok(json!({ "mode": "file", "size": size, "sector": sector, "class": class }));
@@ -101,6 +101,7 @@ pub(crate) fn check(one: &One) -> Result<(), Failure> {
     let looked = || -> Result<Report, VolumeFailure> {
         let file = opened::file(&one.path, Access::ReadOnly)?;
         opened::lock(&file)?;
+        structured(&file)?;
         Ok(volume::check(&opened::medium(&file, false)?)?)
     };
     let report = looked().map_err(&failed)?;
@@ -114,12 +115,18 @@ pub(crate) fn repair(one: &One) -> Result<(), Failure> {
     let mended = || -> Result<Report, VolumeFailure> {
         let file = opened::file(&one.path, Access::ReadWrite)?;
         opened::lock(&file)?;
+        structured(&file)?;
         // What it lies in can lose it or not: either way it becomes as durable as it was.
         Ok(volume::repair(&opened::medium(&file, true)?)?)
     };
     let report = mended().map_err(&failed)?;
     output::say(&worded(&report, one.json))?;
     if report.is_whole() { Ok(()) } else { Err(failed(VolumeFailure::Damaged)) }
+}
+
+// The bytes of a volume of mode file are its clients', whatever they look like.
+fn structured(file: &fs::File) -> Result<(), VolumeFailure> {
+    if opened::is_marked(file) { Err(VolumeFailure::Plain) } else { Ok(()) }
 }
 
 fn worded(report: &Report, as_json: bool) -> String {

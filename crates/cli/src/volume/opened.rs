@@ -54,8 +54,12 @@ pub(super) fn device(
     let options = pmem::OpenOptions { emulate_persistence: emulate };
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
     let is_plain = pmem::classify(&file).is_err();
-    if is_plain || mode(&medium(&file, emulate)?) == Mode::File {
+    // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
+    if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
         lock(&file)?;
+        if !is_plain && access == Access::ReadWrite {
+            mark(&file);
+        }
         return Ok((Arc::new(FileDevice::new(file)?), Mode::File));
     }
     if pmem::classify(&file)? == DurabilityClass::Volatile && !emulate {

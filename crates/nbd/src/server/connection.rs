@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::input::Input;
 use super::patience::Patience;
@@ -16,7 +16,7 @@ use crate::protocol::{Agreed, Event, Handshake, Output, Session, Step, TlsPolicy
 pub(super) fn serve(offer: &Offer, wire: &Arc<Wire>) -> Result<(), Ending> {
     let (mut input, mut patience) = (Input::default(), Patience::new());
     let Some(agreed) = shake_hands(offer, wire, &mut input, &mut patience)? else { return Ok(()) };
-    wire.limit_waiting(None)?;
+    wire.choose()?;
     tracing::debug!(export = agreed.export.name(), "transmission");
     let session = Session::new(agreed);
     if session.may_wait() {
@@ -32,7 +32,7 @@ fn shake_hands(
     input: &mut Input,
     patience: &mut Patience,
 ) -> Result<Option<Agreed>, Ending> {
-    let began = Instant::now();
+    let until = Instant::now() + HANDSHAKE_LIMIT;
     let mut output = Output::new();
     let policy = if offer.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
     let mut handshake = Handshake::new(Arc::clone(&offer.exports), policy, &mut output);
@@ -52,18 +52,14 @@ fn shake_hands(
                 wire.start_tls(config)?;
                 handshake = handshake.after_tls();
             }
-            Event::NeedsMore => {
-                let left = HANDSHAKE_LIMIT.checked_sub(began.elapsed()).ok_or(Ending::PeerSlow)?;
-                wire.limit_waiting(Some(left.max(Duration::from_millis(1))))?;
-                match wire.receive(input, 0, patience) {
-                    Ok(0) => return Ok(None),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        return Err(Ending::PeerSlow);
-                    }
-                    Err(error) => return Err(error.into()),
+            Event::NeedsMore => match wire.receive(input, 0, patience, Some(until)) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(Ending::PeerSlow);
                 }
-            }
+                Err(error) => return Err(error.into()),
+            },
         }
     }
 }
@@ -94,7 +90,7 @@ fn transmit(
                     output.clear();
                 }
                 let Step::NeedsMore(wanted) = step else { return Ok(()) };
-                if wire.receive(input, wanted, patience)? == 0 {
+                if wire.receive(input, wanted, patience, None)? == 0 {
                     return Ok(());
                 }
             }

@@ -110,7 +110,10 @@ impl Listener {
 }
 
 fn serve(shared: &Arc<Shared>, socket: Socket) {
-    let wire = Arc::new(Wire::new(socket));
+    let wire = match Wire::new(socket) {
+        Ok(wire) => Arc::new(wire),
+        Err(error) => return tracing::info!(%error, "a connection has ended before it began"),
+    };
     let Some(number) = shared.enter(&wire) else {
         tracing::warn!("too many connections: one more is refused");
         return;

@@ -39,7 +39,7 @@ pub(super) fn next_request(
             }
             Step::Disconnected => return Ok(None),
             Step::NeedsMore(wanted) => {
-                if wire.receive(input, wanted, patience)? == 0 {
+                if wire.receive(input, wanted, patience, None)? == 0 {
                     return Ok(None);
                 }
             }

@@ -42,11 +42,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a connection and its thread; `None` if there are too many, or the server ends.
+    /// Enters a connection and its thread; `None` if there are too many, or the server ends. A connection whose client
+    /// has not chosen an export gives way, the oldest first.
     pub(super) fn enter(&self, wire: &Arc<Wire>) -> Option<u64> {
         let mut state = self.lock();
-        if state.is_stopping || state.connections.len() >= CONNECTIONS_MAX {
+        if state.is_stopping {
             return None;
+        }
+        if state.connections.len() >= CONNECTIONS_MAX {
+            let strangers = state.connections.iter().filter(|(_, wire)| wire.is_of_stranger());
+            let oldest = strangers.map(|(number, _)| *number).min()?;
+            if let Some(wire) = state.connections.remove(&oldest) {
+                wire.cut();
+            }
         }
         let number = state.next;
         state.next += 1;

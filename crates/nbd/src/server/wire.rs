@@ -4,8 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 use rustls::{ServerConfig, ServerConnection};
@@ -27,11 +28,37 @@ pub(super) struct Wire {
     tls: OnceLock<Mutex<ServerConnection>>,
     /// Held while bytes are sent, so that replies do not mix.
     sending: Mutex<()>,
+    /// The client has said goodbye: what comes behind that is nothing.
+    has_said_goodbye: AtomicBool,
+    /// The client has chosen an export.
+    has_chosen: AtomicBool,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, tls: OnceLock::new(), sending: Mutex::new(()) }
+    /// A client that reads none of a reply for [`SEND_LIMIT`] is cut off.
+    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+        match &socket {
+            Socket::Tcp(socket) => socket.set_write_timeout(Some(SEND_LIMIT))?,
+            Socket::Unix(socket) => socket.set_write_timeout(Some(SEND_LIMIT))?,
+        }
+        Ok(Self {
+            socket,
+            tls: OnceLock::new(),
+            sending: Mutex::new(()),
+            has_said_goodbye: AtomicBool::new(false),
+            has_chosen: AtomicBool::new(false),
+        })
+    }
+
+    /// From here on the connection gives way to no other, and may be silent.
+    pub(super) fn choose(&self) -> io::Result<()> {
+        self.has_chosen.store(true, Ordering::Relaxed);
+        self.limit_waiting(None)
+    }
+
+    /// Whether its client has not chosen an export yet.
+    pub(super) fn is_of_stranger(&self) -> bool {
+        !self.has_chosen.load(Ordering::Relaxed)
     }
 
     /// Starts TLS; the client's first message of it is to come.
@@ -40,13 +67,16 @@ impl Wire {
         self.tls.set(Mutex::new(connection)).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Waits for bytes and appends them to `input`, which has room for `wanted`; no bytes are the end.
+    /// Waits for bytes and appends them to `input`, which has room for `wanted`; no bytes are the end. However they
+    /// come, the wait is over at `until`: [`io::ErrorKind::WouldBlock`].
     pub(super) fn receive(
         &self,
         input: &mut Input,
         wanted: usize,
         patience: &mut Patience,
+        until: Option<Instant>,
     ) -> io::Result<usize> {
+        self.wait_until(until)?;
         let Some(tls) = self.tls.get() else {
             let missing = wanted.saturating_sub(input.unread().len());
             let count = match missing < WHOLE_MIN {
@@ -57,7 +87,8 @@ impl Wire {
             return Ok(count);
         };
         let mut records = [0; RECORD];
-        loop {
+        while !self.has_said_goodbye.load(Ordering::Relaxed) {
+            self.wait_until(until)?;
             let count = self.wait_and_read(&mut records, patience)?;
             if count == 0 {
                 return Ok(0);
@@ -67,6 +98,16 @@ impl Wire {
                 return Ok(arrived);
             }
         }
+        Ok(0)
+    }
+
+    fn wait_until(&self, until: Option<Instant>) -> io::Result<()> {
+        let Some(until) = until else { return Ok(()) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.limit_waiting(Some(left.max(Duration::from_millis(1))))
     }
 
     /// Takes records apart; says how many bytes of the client's they held.
@@ -78,14 +119,17 @@ impl Wire {
     ) -> io::Result<usize> {
         let mut connection = lock(tls);
         let mut arrived = 0;
-        while !records.is_empty() {
-            connection.read_tls(&mut records)?;
+        // rustls takes nothing behind a goodbye.
+        while !records.is_empty() && connection.read_tls(&mut records)? > 0 {
             let processed = connection.process_new_packets().map_err(io::Error::other);
             let count = processed.as_ref().map_or(0, rustls::IoState::plaintext_bytes_to_read);
             if count > 0 {
                 connection.reader().read_exact(input.room_behind(count))?;
                 input.arrived(count);
                 arrived += count;
+            }
+            if processed.as_ref().is_ok_and(rustls::IoState::peer_has_closed) {
+                self.has_said_goodbye.store(true, Ordering::Relaxed);
             }
             // Handshake messages, and the alert that says why there will be none.
             self.send_records(&mut connection)?;
@@ -143,8 +187,8 @@ impl Wire {
         Raw(&self.socket).write_all(bytes)
     }
 
-    /// Ends a wait for bytes after this long; `None` for never.
-    pub(super) fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+    // Ends a wait for bytes after this long; `None` for never.
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(socket) => socket.set_read_timeout(limit),
             Socket::Unix(socket) => socket.set_read_timeout(limit),
@@ -217,6 +261,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Time in which a client has to take a part of what is sent to it.
+const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
 const WHOLE_MIN: usize = 16 << 10;
 /// Bytes that a record of TLS holds at most.

@@ -11,7 +11,7 @@ use super::input::Input;
 use super::patience::Patience;
 use super::requests::{Ending, next_request};
 use super::wire::Wire;
-use crate::protocol::{Output, Request, Session};
+use crate::protocol::{Command, Output, Request, Session};
 
 /// Serves requests until the connection ends; those that were taken are carried out and answered first.
 pub(super) fn transmit(session: &Session, wire: &Wire, input: &mut Input) -> Result<(), Ending> {
@@ -39,10 +39,12 @@ fn work(session: &Session, wire: &Wire, queue: &Queue) {
     let mut output = Output::new();
     while let Some((request, data)) = queue.pop() {
         session.carry_out(&request, &data, &mut output);
-        // A client that is gone is found by the thread that receives.
-        let _ = wire.send(output.as_bytes());
+        // A client that is gone, or does not read, is told to the thread that receives.
+        if wire.send(output.as_bytes()).is_err() {
+            wire.cut();
+        }
         output.clear();
-        queue.done(data.len());
+        queue.done(weight(&request, &data));
     }
 }
 
@@ -56,7 +58,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<(Request, Vec<u8>)>,
-    /// Requests that wait or are being carried out, and the bytes of those that are writes.
+    /// Requests that wait or are being carried out, and the bytes of their writes and of the replies to their reads.
     taken: usize,
     bytes: usize,
     idle: usize,
@@ -66,14 +68,13 @@ struct State {
 impl Queue {
     /// Queues a request once there is room for it; says whether no worker is idle.
     fn push(&self, request: Request, data: Vec<u8>) -> bool {
+        let weight = weight(&request, &data);
         let mut state = self.lock();
-        while state.taken >= REQUESTS_MAX
-            || (state.bytes > 0 && state.bytes + data.len() > BYTES_MAX)
-        {
+        while state.taken >= REQUESTS_MAX || (state.bytes > 0 && state.bytes + weight > BYTES_MAX) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.taken += 1;
-        state.bytes += data.len();
+        state.bytes += weight;
         state.waiting.push_back((request, data));
         let needs_worker = state.idle < state.waiting.len();
         self.changed.notify_all();
@@ -112,9 +113,15 @@ impl Queue {
     }
 }
 
+// Bytes that a request holds until its reply is sent.
+fn weight(request: &Request, data: &[u8]) -> usize {
+    let reply = if request.command == Command::READ { request.len } else { 0 };
+    data.len().saturating_add(usize::try_from(reply).unwrap_or(usize::MAX))
+}
+
 /// Workers of a connection: as many requests wait for the disk at the same time.
 const WORKERS_MAX: usize = 16;
 /// Requests of a connection that are taken off the wire before their replies are sent.
 const REQUESTS_MAX: usize = 64;
-/// Bytes of their writes, or one write of any length.
+/// Bytes of their writes and replies, or one request of any length.
 const BYTES_MAX: usize = 32 << 20;

@@ -1,0 +1,60 @@
+//! `landfast volume`: what clients write to a volume never decides what kind of volume it is.
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt as _;
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    fn landfast(args: &[&str], path: &Path) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+        command.arg("volume").args(args).arg(path).output().unwrap()
+    }
+
+    fn said(output: &Output) -> String {
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    #[test]
+    fn a_volume_of_mode_file_stays_one_whatever_its_bytes_are() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (file, image) = (dir.path().join("disk0"), dir.path().join("image"));
+        let made = landfast(&["create", "--size", "32M", "--mode", "file"], &file);
+        assert!(made.status.success(), "{}", said(&made));
+        let made = landfast(&["create", "--size", "32M", "--mode", "block"], &image);
+        assert!(made.status.success(), "{}", said(&made));
+        // A client writes a whole volume of the other mode to its disk.
+        let bytes = std::fs::read(&image).unwrap();
+        OpenOptions::new().write(true).open(&file).unwrap().write_all_at(&bytes, 0).unwrap();
+        let info = said(&landfast(&["info"], &file));
+        assert!(info.contains("mode file") && info.contains(&(32 << 20).to_string()), "{info}");
+        for command in ["check", "repair"] {
+            let refused = landfast(&[command], &file);
+            assert_eq!(refused.status.code(), Some(1));
+            assert!(said(&refused).contains("nothing to check or repair"), "{}", said(&refused));
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), bytes, "nobody repaired what a client wrote");
+        // And served it has the size of the file.
+        let socket = dir.path().join("sock");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+        command.args(["volume", "serve"]).arg(&file).arg("--unix").arg(&socket);
+        let mut server = command.spawn().unwrap();
+        let mut greeting = [0; 18];
+        let mut client = loop {
+            match std::os::unix::net::UnixStream::connect(&socket) {
+                Ok(client) => break client,
+                Err(_) => assert_eq!(server.try_wait().unwrap(), None, "it serves"),
+            }
+        };
+        use std::io::{Read as _, Write as _};
+        client.read_exact(&mut greeting).unwrap();
+        client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x05disk0").unwrap();
+        let mut size = [0; 8];
+        client.read_exact(&mut size).unwrap();
+        assert_eq!(u64::from_be_bytes(size), 32 << 20);
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+}
