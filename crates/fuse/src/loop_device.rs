@@ -56,7 +56,7 @@ fn configure(device: &File, file: &File, block: u32, is_read_only: bool) -> io::
     let read_only = if is_read_only { LO_FLAGS_READ_ONLY } else { 0 };
     let config = LoopConfig {
         fd: u32::try_from(file.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?,
-        block_size: block.max(512),
+        block_size: block.clamp(512, 4096),
         info: LoopInfo {
             flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO | read_only,
             ..LoopInfo::default()

@@ -61,7 +61,9 @@ impl Room {
     }
 
     /// Cuts off what a full disk took of a record. `false`: that failed, and nobody knows where the file ends.
-    pub(super) fn forget_tail(&self, file: &mut File) -> bool {
+    pub(super) fn forget_tail(&mut self, file: &mut File) -> bool {
+        // What was reserved behind the end goes with it.
+        self.reserved = self.reserved.map(|_| self.end);
         file.set_len(self.end).is_ok() && file.seek(io::SeekFrom::Start(self.end)).is_ok()
     }
 
