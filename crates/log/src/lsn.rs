@@ -14,12 +14,13 @@ impl Lsn {
     pub const FIRST: Self = Self(0);
 
     /// Bytes from `earlier` to this LSN.
-    pub(crate) fn since(self, earlier: Self) -> u64 {
+    pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
     /// The LSN `bytes` further on.
-    pub(crate) fn plus(self, bytes: u64) -> Self {
+    #[must_use]
+    pub fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 }

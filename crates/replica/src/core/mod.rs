@@ -1,0 +1,1 @@
+//! Decides what a member of a group does.

@@ -1,0 +1,1 @@
+//! Which blocks a member lacks.
