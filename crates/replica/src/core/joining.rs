@@ -151,7 +151,7 @@ impl Core {
             let lost = here.recent.changes.iter().filter(|(lsn, _)| *lsn >= listed);
             lost.for_each(|(_, extent)| other.dirty.mark(*extent));
         }
-        let copies = !other.dirty.is_clean();
+        let copies = !other.dirty.is_clean() || !here.is_consistent;
         // An order is cut between records: `from` is where one begins.
         let (from, chain) = match chain {
             Some(chain) => (from, chain),

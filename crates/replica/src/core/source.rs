@@ -197,10 +197,9 @@ impl Source {
 
     /// How far the member lets commits go.
     fn allows(other: &Other) -> Lsn {
-        match (&other.link, other.mode) {
-            (Link::Streaming(stream), Mode::SemiSync) => stream.placed,
-            (Link::Streaming(stream), _) => stream.durable,
-            _ => other.known,
+        match &other.link {
+            Link::Streaming(stream) => stream.allows(other.mode),
+            Link::Down | Link::Greeting(..) => other.known,
         }
     }
 
@@ -216,6 +215,13 @@ impl Source {
 
     pub(super) fn is_ready(&self) -> bool {
         self.stage == Stage::Ready
+    }
+}
+
+impl Stream {
+    /// How far the member lets commits go.
+    fn allows(&self, mode: Mode) -> Lsn {
+        if mode == Mode::SemiSync { self.placed } else { self.durable }
     }
 }
 
@@ -522,7 +528,7 @@ impl Core {
                         && !other.is_suspended
                         && (stream.joins || is_confirmed || is_near);
                     // A member that has lost what it had said to be durable is in sync no more.
-                    stream.joins && stream.durable >= committed
+                    stream.joins && stream.allows(other.mode) >= committed
                 }
                 _ => false,
             };
@@ -960,6 +966,9 @@ impl Core {
         let committed = self.committed;
         let Some(source) = self.source() else { return };
         let Some(HandOver { to, nonce, is_told: false }) = source.handing_over else { return };
+        if source.change.is_some() {
+            return;
+        }
         let is_confirmed = source.confirmed.contains(to);
         let Some(other) = source.peer_mut(to) else { return };
         let peer = match &other.link {
@@ -1044,7 +1053,7 @@ impl Other {
                 stream.copying.is_some()
                     || self.mode == Mode::Async
                     || self.is_suspended
-                    || stream.durable < committed
+                    || stream.allows(self.mode) < committed
             }
         }
     }
