@@ -163,7 +163,6 @@ impl Core {
     /// What the member lacks is durable: it is told from where it goes on.
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
         let Some(source) = self.source() else { return };
-        let confirmed = source.confirmed;
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
@@ -186,7 +185,7 @@ impl Core {
             from,
             chain,
             committed: self.committed.min(from),
-            in_sync: confirmed,
+            in_sync: self.label.in_sync,
             set_version: self.label.set_version,
             with_copies: copies,
         };

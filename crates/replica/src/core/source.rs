@@ -731,6 +731,9 @@ impl Core {
             false => News::Replays(peer.member),
         };
         self.tell(news);
+        // The set may have changed since it was told from where to go on.
+        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
+        self.send(peer, Message::InSync { epoch, version, members });
     }
 
     pub(super) fn hear_as_source(&mut self, peer: Peer, message: Message) {
@@ -831,6 +834,10 @@ impl Core {
         let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
         other.known = other.known();
         other.link = Link::Down;
+        // When it comes back it is told of the set anew.
+        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
+            change.waits_for = change.waits_for.without(peer.member);
+        }
     }
 
     /// No more writes here: what is committed is applied, then the member is a destination.

@@ -405,7 +405,8 @@ impl<'a> World<'a> {
         let Some(process) = self.process(member) else { return };
         let told = format!("{event:?}");
         let actions = process.core.step(now, event);
-        let is_tick = told == "Tick" && actions.is_empty();
+        let is_dull = ["Tick", "Wanted(Resume", "Wanted(SetMode"];
+        let is_tick = is_dull.iter().any(|dull| told.starts_with(dull)) && actions.is_empty();
         if !is_tick {
             self.trace(|| format!("m{member} <- {}", &told[..told.len().min(3000)]));
         }
@@ -888,6 +889,13 @@ impl<'a> World<'a> {
         self.later(delay, What::Tick(member, life));
         self.step(member, Event::Tick);
         self.promote_by_itself(member);
+        let is_source = self.process(member).is_some_and(|process| process.core.is_source());
+        if self.heals && is_source {
+            for other in (0..self.plan.members).filter(|other| *other != member).map(MemberId) {
+                self.step(member, Event::Wanted(Wish::Resume(other)));
+                self.step(member, Event::Wanted(Wish::SetMode(other, Mode::Sync)));
+            }
+        }
     }
 
     // What a promoter does: the source has been silent, and this member was in sync.
@@ -1090,11 +1098,6 @@ impl<'a> World<'a> {
         for member in 0..self.plan.members {
             if self.members[usize::from(member)].process.is_none() {
                 self.start(member);
-            }
-            for other in 0..self.plan.members {
-                let others = MemberId(other);
-                self.step(member, Event::Wanted(Wish::Resume(others)));
-                self.step(member, Event::Wanted(Wish::SetMode(others, Mode::Sync)));
             }
         }
     }
