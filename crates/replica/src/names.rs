@@ -105,6 +105,8 @@ pub struct EpochStart {
     pub epoch: Epoch,
     /// LSN of its first record.
     pub start: Lsn,
+    /// Whether its source was promoted though it may have lacked what the source before had acknowledged.
+    pub is_forced: bool,
 }
 
 /// The epochs that made the order of a group, oldest first. Starts never fall, numbers always grow.
@@ -136,13 +138,22 @@ impl History {
         self.0.iter().rev().find(|it| it.start <= lsn).map(|it| it.epoch)
     }
 
-    /// Begins `epoch` at `start`. Epochs of which no byte is left go.
-    pub fn begin(&mut self, epoch: Epoch, start: Lsn) {
+    /// Begins an epoch. Epochs of which no byte is left go.
+    pub fn begin(&mut self, begins: EpochStart) {
+        // What was lost by force before the epochs that go stays lost.
+        let start = begins.start;
+        let is_forced =
+            begins.is_forced || self.0.iter().any(|it| it.start >= start && it.is_forced);
         self.0.retain(|it| it.start < start);
         if self.0.len() == EPOCHS_MAX {
             self.0.remove(0);
         }
-        self.0.push(EpochStart { epoch, start });
+        self.0.push(EpochStart { is_forced, ..begins });
+    }
+
+    /// Whether a source was promoted by force at or behind `lsn`.
+    pub fn was_forced_since(&self, lsn: Lsn) -> bool {
+        self.0.iter().any(|it| it.start >= lsn && it.is_forced)
     }
 
     /// Where the bytes of the `at`th epoch end, in an order that ends at `end`.
@@ -154,7 +165,7 @@ impl History {
     /// they share no epoch.
     pub fn common(&self, end: Lsn, other: &Self, other_end: Lsn) -> Option<Lsn> {
         let (mine, theirs) = self.0.iter().enumerate().rev().find_map(|(mine, it)| {
-            let theirs = other.0.iter().position(|its| its == it)?;
+            let theirs = other.0.iter().position(|its| its.epoch == it.epoch)?;
             Some((mine, theirs))
         })?;
         Some(self.end_of(mine, end).min(other.end_of(theirs, other_end)))
@@ -173,6 +184,7 @@ mod tests {
         let epochs = epochs.iter().map(|(number, nonce, start)| EpochStart {
             epoch: epoch(*number, *nonce),
             start: Lsn(*start),
+            is_forced: false,
         });
         History::new(epochs.collect()).unwrap()
     }
@@ -204,7 +216,7 @@ mod tests {
     #[test]
     fn an_epoch_without_a_byte_goes_when_the_next_one_begins() {
         let mut history = history(&[(1, 7, 0), (2, 8, 640)]);
-        history.begin(epoch(3, 9), Lsn(640));
+        history.begin(EpochStart { epoch: epoch(3, 9), start: Lsn(640), is_forced: false });
         assert_eq!(history.epochs().len(), 2);
         assert_eq!(history.epoch_at(Lsn(640)), Some(epoch(3, 9)));
         assert_eq!(history.epoch_at(Lsn(639)), Some(epoch(1, 7)));

@@ -40,9 +40,10 @@ pub enum Contents {
     /// What the records up to some LSN made of them: a copy at one moment.
     #[default]
     Consistent,
-    /// Blocks of several moments, until all copies have arrived and everything below the LSN that the source then
-    /// names is applied.
+    /// Blocks of several moments; copies are missing.
     Mixed,
+    /// All copies are there: a copy at one moment once everything below the LSN is applied.
+    MixedUntil(Lsn),
 }
 
 /// What a source knows of another member, and has made durable.
