@@ -1,9 +1,40 @@
-//! What a member keeps: its label, its ring of records.
+//! What a member keeps: its label, the dirty maps of the other members, its ring of records.
+//!
+//! docs/replica-format.md has the byte map. A record is sound by itself; whether it is one of the order, [`crate::ring`]
+//! decides when it scans.
 
 mod label;
 mod record;
 
+use thiserror::Error;
+
 pub use self::label::{Contents, Label, Position};
+pub(crate) use self::record::NUMBER_MAX;
 pub use self::record::{
     Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, VOLUMES_MAX,
+    header_sum, payload_sum,
 };
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum FormatError {
+    /// There is no record of the group, or it is damaged.
+    #[error("the checksum of the record is wrong")]
+    RecordChecksum,
+    /// A later version of this program may know the kind.
+    #[error("a record of kind {0} is unknown")]
+    RecordKind(u8),
+    /// A later version of this program may know the encoding.
+    #[error("a record of encoding {0} is unknown")]
+    RecordEncoding(u8),
+    /// The checksum is right and the numbers are not.
+    #[error("the record holds numbers that no record has")]
+    RecordNumbers,
+}
+
+/// CRC-32C, which every CPU this runs on computes in hardware.
+pub(crate) fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    u32::try_from(digest.finalize()).expect("a CRC-32C has 32 bits")
+}
