@@ -8,11 +8,12 @@ mod record;
 
 use thiserror::Error;
 
-pub use self::label::{Contents, Label, Position};
+pub(crate) use self::label::{CAPACITY_MIN, LABEL_LEN};
+pub use self::label::{Contents, Geometry, Label, Position};
 pub(crate) use self::record::NUMBER_MAX;
 pub use self::record::{
-    Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, VOLUMES_MAX,
-    header_sum, payload_sum,
+    Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, VOLUME_LEN_MAX,
+    VOLUMES_MAX, header_sum, payload_sum,
 };
 
 /// Why bytes are not what they should be.
@@ -30,6 +31,23 @@ pub enum FormatError {
     /// The checksum is right and the numbers are not.
     #[error("the record holds numbers that no record has")]
     RecordNumbers,
+    /// There is no label of a member of a group.
+    #[error("there is no label of a member of a group")]
+    NoLabel,
+    /// The label is damaged, or was being stored in a crash.
+    #[error("the label is damaged")]
+    LabelChecksum,
+    /// Another version of this program made it.
+    #[error("the label has format version {found}, this program knows {known}")]
+    LabelVersion {
+        /// The version of the label.
+        found: u32,
+        /// The version that this program writes.
+        known: u32,
+    },
+    /// The checksum is right and the numbers are not.
+    #[error("the label holds numbers that no label has")]
+    LabelNumbers,
 }
 
 /// CRC-32C, which every CPU this runs on computes in hardware.

@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<Wire>() == HEADER_LEN);
 const HEADER_LEN: usize = 64;
 /// Where the bytes begin that the header's checksum covers.
 const COVERED: usize = 4;
-/// LSNs, offsets and lengths lie below this, so that no sum of two of them wraps.
+/// LSNs lie below this, so that no sum of an LSN and a length wraps.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Bytes of the payload of [`Kind::Verify`].
 const DIGEST_LEN: u32 = 16;
@@ -55,6 +55,8 @@ pub const RECORD_HEADER_LEN: u64 = 64;
 pub const RECORD_ALIGN: u64 = 64;
 /// Bytes of a payload at most. A longer write is several records.
 pub const PAYLOAD_MAX: u32 = 1 << 20;
+/// Bytes of a volume at most.
+pub const VOLUME_LEN_MAX: u64 = 1 << 59;
 /// Volumes of a group at most.
 pub const VOLUMES_MAX: u8 = 16;
 
@@ -210,7 +212,7 @@ impl Record {
     /// Whether a record may have these numbers.
     pub fn is_sound(&self) -> bool {
         let is_plain = self.encoding == Encoding::Plain;
-        let is_range = self.offset <= NUMBER_MAX && self.len <= NUMBER_MAX;
+        let end = self.offset.checked_add(self.len);
         let of_kind = match self.kind {
             Kind::Write => {
                 (1..=PAYLOAD_MAX).contains(&self.stored)
@@ -225,7 +227,7 @@ impl Record {
             Kind::Pad => is_plain && u64::from(self.stored).is_multiple_of(RECORD_ALIGN),
         };
         of_kind
-            && is_range
+            && end.is_some_and(|end| end <= VOLUME_LEN_MAX)
             && self.volume < VOLUMES_MAX
             && self.lsn.0 <= NUMBER_MAX
             && self.lsn.0.is_multiple_of(RECORD_ALIGN)
