@@ -25,6 +25,8 @@ pub(crate) enum Planted {
     FreesBeforeLabel,
     /// All labels are stored in one slot.
     UsesOneSlot,
+    /// What a crash left of a label stays when a member opens its memory.
+    KeepsTornLabels,
     /// Room is used again before the dirty bits of what was there are durable.
     DirtyAfterReuse,
     /// A page of a dirty map counts although its checksum is wrong.

@@ -1,0 +1,5 @@
+mod crash_images;
+mod files;
+mod order;
+mod run;
+mod stories;
