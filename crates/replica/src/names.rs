@@ -82,19 +82,34 @@ impl fmt::Display for MemberSet {
     }
 }
 
-/// One start of a source. Each has a greater number than those that its source knew; the nonce, random, tells two
-/// sources apart that took the same number without knowing of each other.
+/// One start of a source. Promotions come before restarts: a source that starts again outranks itself, but not another
+/// member that was promoted meanwhile. The nonce, random, tells two sources of one rank apart.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Epoch {
-    /// Grows with each start of a source.
+    /// Grows with each promotion.
     pub number: u32,
+    /// How often the source has started again since it was promoted.
+    pub restart: u32,
     /// Random.
     pub nonce: u64,
 }
 
+impl Epoch {
+    /// Which of two sources leads.
+    pub const fn rank(self) -> (u32, u32) {
+        (self.number, self.restart)
+    }
+
+    /// What records of the epoch carry: the low half of the nonce.
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub const fn tag(self) -> u32 {
+        self.nonce as u32
+    }
+}
+
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "epoch {}", self.number)
+        write!(f, "epoch {}.{}", self.number, self.restart)
     }
 }
 
@@ -109,7 +124,7 @@ pub struct EpochStart {
     pub is_forced: bool,
 }
 
-/// The epochs that made the order of a group, oldest first. Starts never fall, numbers always grow.
+/// The epochs that made the order of a group, oldest first. Starts never fall, ranks always grow.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct History(Vec<EpochStart>);
 
@@ -118,7 +133,7 @@ impl History {
     pub fn new(epochs: Vec<EpochStart>) -> Option<Self> {
         let is_one = epochs.len() <= EPOCHS_MAX
             && epochs.windows(2).all(|pair| {
-                pair[0].start <= pair[1].start && pair[0].epoch.number < pair[1].epoch.number
+                pair[0].start <= pair[1].start && pair[0].epoch.rank() < pair[1].epoch.rank()
             });
         is_one.then_some(Self(epochs))
     }
@@ -151,6 +166,11 @@ impl History {
         self.0.push(EpochStart { is_forced, ..begins });
     }
 
+    /// Whether this order has epochs behind the last one that it shares with `other`.
+    pub fn went_on_without(&self, other: &Self) -> bool {
+        self.0.last().is_some_and(|last| !other.0.iter().any(|its| its.epoch == last.epoch))
+    }
+
     /// Whether a source was promoted by force at or behind `lsn`.
     pub fn was_forced_since(&self, lsn: Lsn) -> bool {
         self.0.iter().any(|it| it.start >= lsn && it.is_forced)
@@ -177,7 +197,7 @@ mod tests {
     use super::*;
 
     fn epoch(number: u32, nonce: u64) -> Epoch {
-        Epoch { number, nonce }
+        Epoch { number, restart: 0, nonce }
     }
 
     fn history(epochs: &[(u32, u64, u64)]) -> History {

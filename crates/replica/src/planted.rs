@@ -17,8 +17,6 @@ pub(crate) enum Planted {
     TakesOldEpochs,
     /// A record counts although it does not name the record before it.
     SkipsChain,
-    /// An epoch counts although its nonce is that of another source.
-    SkipsNonce,
     /// A record counts although its payload has another checksum.
     SkipsPayloadSum,
     /// Room is used again before the label that frees it is durable.

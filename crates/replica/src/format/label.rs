@@ -4,7 +4,8 @@
 //!   0 "LFREPLIC" 8 | version 4 | crc 4 | group 16 | sequence 8 | capacity 8 |
 //!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
 //!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
-//!  96 positions 8 x 8 | epochs 64 x (number 4 | flags 4 | nonce 8 | start 8) | zeros to 4096
+//!  96 bound 8 | positions 8 x 8 | 0 24 |
+//! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) | zeros to 4096
 //! ```
 //! Little-endian. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
@@ -13,7 +14,7 @@
 
 use log::Lsn;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{FormatError, NUMBER_MAX, RECORD_ALIGN, VOLUMES_MAX, crc32c};
 use crate::dirty::{DIRTY_PAGE_LEN, DIRTY_PAGES};
@@ -44,18 +45,22 @@ struct Wire {
     known: u8,
     set_version: U64,
     mixed_until: U64,
+    bound: U64,
     positions: [U64; MEMBERS_MAX as usize],
+    padding: [u8; 24],
     epochs: [WireEpoch; EPOCHS_MAX],
-    reserved: [u8; LABEL_LEN - 160 - 24 * EPOCHS_MAX],
+    reserved: [u8; LABEL_LEN - 192 - size_of::<WireEpoch>() * EPOCHS_MAX],
 }
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 struct WireEpoch {
     number: U32,
-    flags: U32,
+    restart: U32,
     nonce: U64,
     start: U64,
+    flags: U32,
+    padding: U32,
 }
 
 const _: () = assert!(size_of::<Wire>() == LABEL_LEN);
@@ -151,6 +156,8 @@ pub struct Label {
     pub start_chain: u32,
     /// Everything below this is known to be committed.
     pub committed: Lsn,
+    /// What the volumes hold is below this, if the member is no source and knows of no later committed record.
+    pub bound: Lsn,
     /// Who has every acknowledged record, as far as this member knows.
     pub in_sync: MemberSet,
     /// How often `in_sync` has changed in this epoch.
@@ -183,15 +190,15 @@ impl Label {
                 positions[at] = lsn.0.into();
             }
         }
-        let no_epoch =
-            WireEpoch { number: U32::ZERO, flags: U32::ZERO, nonce: U64::ZERO, start: U64::ZERO };
-        let mut epochs = [no_epoch; EPOCHS_MAX];
+        let mut epochs = [WireEpoch::new_zeroed(); EPOCHS_MAX];
         for (wire, epoch) in epochs.iter_mut().zip(self.history.epochs()) {
             *wire = WireEpoch {
                 number: epoch.epoch.number.into(),
-                flags: (if epoch.is_forced { FORCED } else { 0 }).into(),
+                restart: epoch.epoch.restart.into(),
                 nonce: epoch.epoch.nonce.into(),
                 start: epoch.start.0.into(),
+                flags: (if epoch.is_forced { FORCED } else { 0 }).into(),
+                padding: U32::ZERO,
             };
         }
         let mut wire = Wire {
@@ -215,7 +222,9 @@ impl Label {
             known,
             set_version: self.set_version.into(),
             mixed_until: mixed_until.0.into(),
+            bound: self.bound.0.into(),
             positions,
+            padding: [0; _],
             epochs,
             reserved: [0; _],
         };
@@ -254,7 +263,11 @@ impl Label {
         let (epochs, unused) = wire.epochs.split_at_checked(usize::from(wire.epochs_len))?;
         let epochs = epochs.iter().map(|epoch| {
             (epoch.flags.get() & !FORCED == 0).then(|| EpochStart {
-                epoch: Epoch { number: epoch.number.get(), nonce: epoch.nonce.get() },
+                epoch: Epoch {
+                    number: epoch.number.get(),
+                    restart: epoch.restart.get(),
+                    nonce: epoch.nonce.get(),
+                },
                 start: Lsn(epoch.start.get()),
                 is_forced: epoch.flags.get() & FORCED != 0,
             })
@@ -279,6 +292,7 @@ impl Label {
             start: Lsn(wire.start.get()),
             start_chain: wire.start_chain.get(),
             committed: Lsn(wire.committed.get()),
+            bound: Lsn(wire.bound.get()),
             in_sync: MemberSet(wire.in_sync),
             set_version: wire.set_version.get(),
             is_source: wire.flags & SOURCE != 0,
@@ -306,6 +320,7 @@ impl Label {
         self.member.0 < MEMBERS_MAX
             && is_address(self.start)
             && is_address(self.committed)
+            && is_address(self.bound)
             && is_address(until)
             && positions.into_iter().all(is_address)
             && self.history.epochs().iter().all(|epoch| is_address(epoch.start))
@@ -346,7 +361,7 @@ mod tests {
 
     fn label() -> Label {
         let start = |number, nonce, start, is_forced| EpochStart {
-            epoch: Epoch { number, nonce },
+            epoch: Epoch { number, restart: 5, nonce },
             start: Lsn(start),
             is_forced,
         };
@@ -361,6 +376,7 @@ mod tests {
             start: Lsn(0x1000),
             start_chain: 0x0102_0304,
             committed: Lsn(0x1100),
+            bound: Lsn(0x1140),
             in_sync: MemberSet(0b110),
             set_version: 9,
             is_source: true,
@@ -416,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 15] = [
+        let changes: [fn(&mut Wire); 16] = [
             |wire| wire.capacity = 0.into(),
             |wire| wire.capacity = 4097.into(),
             |wire| wire.capacity = u64::MAX.into(),
@@ -432,6 +448,7 @@ mod tests {
             |wire| wire.epochs_len = 1,
             |wire| wire.epochs[1].start = 1.into(),
             |wire| wire.epochs[1].number = 1.into(),
+            |wire| wire.epochs[0].flags = 2.into(),
         ];
         for (at, change) in changes.into_iter().enumerate() {
             let refused = Label::decode(&forged(change));

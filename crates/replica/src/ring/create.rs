@@ -122,7 +122,7 @@ impl Ring {
         if has < needs {
             return Err(RingError::Truncated { has, needs });
         }
-        medium.persist_foreign(0, geometry.ring())?;
+        settle(&*medium, geometry.ring())?;
         erase_torn_label(&*medium, 1 - slot)?;
         Ok(Self::with(medium, &label, geometry, slot))
     }
@@ -173,6 +173,15 @@ pub(super) fn newest_label(medium: &dyn Medium) -> Result<(Label, Geometry, u8),
         (Err(_), Ok((label, geometry))) => Ok((label, geometry, 1)),
         (Err(first), Err(second)) => Err(RingError::NoLabel { first, second }),
     }
+}
+
+/// Makes durable what is before the ring, whoever placed it.
+fn settle(medium: &dyn Medium, ring: u64) -> Result<(), RingError> {
+    #[cfg(test)]
+    if crate::planted::Planted::SkipsPersistOfFound.is_here() {
+        return Ok(());
+    }
+    Ok(medium.persist_foreign(0, ring)?)
 }
 
 /// Puts zeros where a label was torn, before anything is done by the label in force. Parts of the next label of the slot

@@ -241,34 +241,37 @@ impl Ring {
         let slot = 1 - labels.slot;
         #[cfg(test)]
         let slot = if Planted::UsesOneSlot.is_here() { labels.slot } else { slot };
-        #[cfg(test)]
-        if Planted::FreesBeforeLabel.is_here() {
-            self.start.store(label.start.0, Ordering::Release);
-        }
         let offset = Geometry::label(slot);
         self.medium.place(offset, &label.encode(&self.geometry))?;
-        self.medium.persist(offset, LABEL_LEN as u64)?;
+        self.persist_label(offset)?;
         *labels = Labels { sequence: label.sequence, slot };
         self.start.store(label.start.0, Ordering::Release);
         Ok(())
     }
 
-    /// Stores pages that [`DirtyMap::take_changes`] of the map of `member` gave.
+    fn persist_label(&self, offset: u64) -> Result<(), RingError> {
+        #[cfg(test)]
+        if Planted::FreesBeforeLabel.is_here() {
+            return Ok(());
+        }
+        Ok(self.medium.persist(offset, LABEL_LEN as u64)?)
+    }
+
+    /// Stores a map of `member` after [`DirtyMap::take_changed`], or a clone of it. Every map that was taken is to be
+    /// stored, in order.
     ///
     /// # Durability
     ///
-    /// On `Ok` the map is durable as it was then. After a crash before, each page is as it was before or afterwards, or
+    /// On `Ok` the map is durable as it was taken. After a crash before, each page is as it was before or afterwards, or
     /// has every bit.
     ///
     /// # Errors
     ///
-    /// [`RingError::NoMap`] without room for the page; otherwise what the medium says.
-    pub fn store_dirty(&self, member: MemberId, pages: &[(u64, Vec<u8>)]) -> Result<(), RingError> {
+    /// [`RingError::NoMap`] without room for the map; otherwise what the medium says.
+    pub fn store_dirty(&self, member: MemberId, map: &DirtyMap) -> Result<(), RingError> {
         let (mut first, mut end) = (u64::MAX, 0);
-        for (at, bytes) in pages {
-            let offset = self.page(member, *at)?;
-            let mut page: [u8; DIRTY_PAGE_LEN] =
-                bytes[..].try_into().map_err(|_| RingError::NoMap { member, offset: *at })?;
+        for (at, mut page) in map.pages_to_store() {
+            let offset = self.page(member, at)?;
             self.seal(member, &mut page);
             self.medium.place(offset, &page)?;
             (first, end) = (first.min(offset), end.max(offset + DIRTY_PAGE_LEN as u64));

@@ -5,9 +5,7 @@
 //!     | record | record | record  | torn | records of the same flush | records of older laps, of sources that lost ...
 //! ```
 //! A record is the next one if its header names this address and the header before it, both checksums are right, and
-//! its epoch is the one that the label's history has at this address. An epoch begins with a record of
-//! [`Kind::Epoch`] that holds its nonce, perhaps behind [`Kind::Pad`]s: two sources that took the same number without
-//! knowing of each other differ there, and the chain carries the difference on.
+//! its epoch is the one that the label's history has at this address.
 //!
 //! What lies behind the end was never acknowledged, unless the label, or a record behind the end, says that more was
 //! committed: then what was there is damaged, and only another member has it.
@@ -16,7 +14,7 @@ use log::Lsn;
 
 use super::{Ring, RingError};
 use crate::format::{
-    Kind, Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, header_sum, payload_sum,
+    Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, header_sum, payload_sum,
 };
 #[cfg(test)]
 use crate::planted::Planted;
@@ -77,26 +75,21 @@ impl Ring {
     ) -> Result<Scanned, RingError> {
         let mut reader = Reader::new(self, label);
         while let Some(next) = reader.next()? {
-            match reader.awaits_nonce() {
-                // They count if the epoch does.
-                true => reader.held.push(next),
-                false => {
-                    reader.held.drain(..).for_each(&mut found);
-                    found(next);
-                    reader.counts();
-                }
-            }
+            found(next);
         }
-        let (end, end_chain) = reader.counted;
-        #[cfg(test)]
-        let skips = Planted::SkipsPersistOfFound.is_here();
-        #[cfg(not(test))]
-        let skips = false;
-        if !skips {
-            self.persist_foreign(label.start, end)?;
-        }
+        let (end, end_chain) = (reader.at, reader.chain);
+        self.settle(label.start, end)?;
         let claimed = label.committed.max(reader.claimed_behind(end)?);
         Ok(Scanned { records: Vec::new(), end, end_chain, claimed })
+    }
+
+    /// Makes durable what was found.
+    fn settle(&self, start: Lsn, end: Lsn) -> Result<(), RingError> {
+        #[cfg(test)]
+        if Planted::SkipsPersistOfFound.is_here() {
+            return Ok(());
+        }
+        self.persist_foreign(start, end)
     }
 }
 
@@ -108,20 +101,12 @@ struct Reader<'a> {
     /// Where the next record begins, and what it names as the checksum before it.
     at: Lsn,
     chain: u32,
-    /// The end of what counts.
-    counted: (Lsn, u32),
-    /// The nonce that the next record but pads must hold.
-    nonce: Option<u64>,
-    /// Pads before it.
-    held: Vec<Indexed>,
 }
 
 impl<'a> Reader<'a> {
     fn new(ring: &'a Ring, label: &'a Label) -> Self {
         let (at, chain) = (label.start, label.start_chain);
-        let window = Window::default();
-        let counted = (at, chain);
-        Self { ring, label, window, at, chain, counted, nonce: None, held: Vec::new() }
+        Self { ring, label, window: Window::default(), at, chain }
     }
 
     /// Behind the last byte that the ring can hold.
@@ -129,33 +114,13 @@ impl<'a> Reader<'a> {
         self.label.start.plus(self.ring.capacity())
     }
 
-    fn awaits_nonce(&self) -> bool {
-        self.nonce.is_some()
-    }
-
-    /// Everything so far counts.
-    fn counts(&mut self) {
-        self.counted = (self.at, self.chain);
-    }
-
     /// The next record, if there is one.
     fn next(&mut self) -> Result<Option<Indexed>, RingError> {
-        let epochs = self.label.history.epochs();
-        let Some(mine) = epochs.iter().rposition(|epoch| epoch.start <= self.at) else {
-            return Ok(None);
-        };
-        if epochs[mine].start == self.at {
-            self.nonce = Some(epochs[mine].epoch.nonce);
-        }
         let Some((record, payload_crc, sum)) = self.header(self.at)? else { return Ok(None) };
-        let next_epoch = epochs.get(mine + 1).map_or(Lsn(u64::MAX), |next| next.start);
-        let fits = record.span() <= self.ring.until_end(self.at)
-            && record.end() <= self.limit().min(next_epoch);
-        let is_next = fits
-            && self.is_of_epoch(&record, epochs[mine].epoch.number)
+        let is_next = self.fits(&record)
+            && self.is_of_its_epoch(&record)
             && self.is_chained(&record)
-            && self.holds(&record, payload_crc)?
-            && self.has_nonce(&record)?;
+            && self.holds(&record, payload_crc)?;
         if !is_next {
             return Ok(None);
         }
@@ -164,12 +129,22 @@ impl<'a> Reader<'a> {
         Ok(Some(Indexed { record, sum }))
     }
 
-    fn is_of_epoch(&self, record: &Record, number: u32) -> bool {
+    /// Whether a record crosses neither the end of the ring nor the end of what it keeps.
+    fn fits(&self, record: &Record) -> bool {
+        record.span() <= self.ring.until_end(record.lsn) && record.end() <= self.limit()
+    }
+
+    /// Whether the history has the record's epoch from its first to its last byte.
+    fn is_of_its_epoch(&self, record: &Record) -> bool {
         #[cfg(test)]
         if Planted::TakesOldEpochs.is_here() {
             return true;
         }
-        record.epoch == number
+        let epochs = self.label.history.epochs();
+        let begun = epochs.partition_point(|epoch| epoch.start <= record.lsn);
+        let is_whole = epochs.get(begun).is_none_or(|next| record.end() <= next.start);
+        let epoch = begun.checked_sub(1).map(|at| epochs[at].epoch);
+        is_whole && epoch.is_some_and(|epoch| epoch.tag() == record.epoch)
     }
 
     fn is_chained(&self, record: &Record) -> bool {
@@ -212,31 +187,13 @@ impl<'a> Reader<'a> {
         Ok(payload_sum(&group, record.lsn, payload) == payload_crc)
     }
 
-    /// Whether a record at the beginning of an epoch may be there.
-    fn has_nonce(&mut self, record: &Record) -> Result<bool, RingError> {
-        let Some(nonce) = self.nonce else { return Ok(true) };
-        match record.kind {
-            Kind::Pad => Ok(true),
-            Kind::Epoch => {
-                let holds = self.payload(record)? == nonce.to_le_bytes();
-                #[cfg(test)]
-                let holds = holds || Planted::SkipsNonce.is_here();
-                if holds {
-                    self.nonce = None;
-                }
-                Ok(holds)
-            }
-            _ => Ok(false),
-        }
-    }
-
     /// What headers behind the end say was committed. A gap of more than [`GAP_MAX`] ends the search.
     fn claimed_behind(&mut self, end: Lsn) -> Result<Lsn, RingError> {
         let mut claimed = Lsn(0);
         let (mut at, mut gap_begins) = (end, end);
         while at < self.limit() && at.since(gap_begins) <= GAP_MAX {
             at = match self.header(at)? {
-                Some((record, ..)) if self.may_claim(&record) => {
+                Some((record, ..)) if self.fits(&record) && self.is_of_its_epoch(&record) => {
                     claimed = claimed.max(record.committed);
                     gap_begins = record.end();
                     record.end()
@@ -245,13 +202,6 @@ impl<'a> Reader<'a> {
             };
         }
         Ok(claimed)
-    }
-
-    /// Whether a record behind the end is of the order, as far as its header tells.
-    fn may_claim(&self, record: &Record) -> bool {
-        let epoch = self.label.history.epoch_at(record.lsn);
-        epoch.is_some_and(|epoch| epoch.number == record.epoch)
-            && record.span() <= self.ring.until_end(record.lsn)
     }
 }
 

@@ -3,3 +3,4 @@ mod files;
 mod order;
 mod run;
 mod stories;
+mod torn_sectors;

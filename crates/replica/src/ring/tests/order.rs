@@ -29,7 +29,7 @@ pub(super) fn label() -> Label {
 /// A history of epochs with these numbers, nonces and starts.
 pub(super) fn epochs(epochs: &[(u32, u64, u64)]) -> History {
     let epochs = epochs.iter().map(|(number, nonce, start)| EpochStart {
-        epoch: Epoch { number: *number, nonce: *nonce },
+        epoch: Epoch { number: *number, restart: 0, nonce: *nonce },
         start: Lsn(*start),
         is_forced: false,
     });
@@ -48,7 +48,7 @@ pub(super) struct Next {
 impl Next {
     /// The first record of [`label`].
     pub(super) fn first() -> Self {
-        Self { lsn: Lsn(0), chain: 0, epoch: 1, committed: Lsn(0) }
+        Self { lsn: Lsn(0), chain: 0, epoch: 7, committed: Lsn(0) }
     }
 
     /// A record of a kind with this payload, which is not a pad; it is the next one after this call.

@@ -27,8 +27,6 @@ pub(super) struct World {
     acknowledged: Lsn,
     /// Granules that the absent member lacks and the ring does not have, a bit for each.
     lacks: u64,
-    /// Two sources took one number: what one of them called committed the other has not.
-    is_split: bool,
 }
 
 impl World {
@@ -75,7 +73,7 @@ impl Claim {
                 return Err(format!("{:?} is not {:?}", found.record, made.record));
             }
         }
-        if found.claimed > found.end && !world.is_split {
+        if found.claimed > found.end {
             return Err(format!("ends at {}, but {} was committed", found.end, found.claimed));
         }
         let map = ring.load_dirty(ABSENT, &SIZES).map_err(|error| error.to_string())?;
@@ -105,12 +103,11 @@ pub(super) struct Run {
 
 impl Run {
     /// A new ring; when it is made, the position is the second value.
-    pub(super) fn create(recorder: Recorder, seed: u64) -> (Self, usize) {
+    pub(super) fn create(recorder: Recorder, seed: u64, fills: bool) -> (Self, usize) {
         let recorder = Arc::new(recorder);
         let label = Label { history: History::default(), ..label() };
         let ring = Ring::create_on(Arc::clone(&recorder) as _, &label, GEOMETRY).unwrap();
-        let world =
-            World { label, order: Vec::new(), acknowledged: Lsn(0), lacks: 0, is_split: false };
+        let world = World { label, order: Vec::new(), acknowledged: Lsn(0), lacks: 0 };
         let mut run = Self {
             numbers: Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             ring,
@@ -118,11 +115,11 @@ impl Run {
             map: DirtyMap::clean(&SIZES),
             acks: AckLog::new(),
             recorder,
-            fills: false,
+            fills,
         };
         run.note();
         let created = run.recorder.position();
-        run.ring.store_dirty(ABSENT, &run.map.take_changes()).unwrap();
+        run.store_dirty();
         run.begin_epoch();
         (run, created)
     }
@@ -138,11 +135,6 @@ impl Run {
         run.note();
         run.begin_epoch();
         Ok(run)
-    }
-
-    /// Every commit fills its sector from here on.
-    pub(super) fn filling(self) -> Self {
-        Self { fills: true, ..self }
     }
 
     /// What was recorded, and what was claimed when.
@@ -177,7 +169,7 @@ impl Run {
         Next {
             lsn: self.world.end(),
             chain: self.world.chain(),
-            epoch: self.world.label.history.current().number,
+            epoch: self.world.label.history.current().tag(),
             committed: self.world.acknowledged,
         }
     }
@@ -281,6 +273,12 @@ impl Run {
         self.note();
     }
 
+    fn store_dirty(&mut self) {
+        if self.map.take_changed() {
+            self.ring.store_dirty(ABSENT, &self.map).unwrap();
+        }
+    }
+
     /// Frees room, of which the absent member has nothing.
     fn checkpoint(&mut self) {
         if self.world.acknowledged < self.world.end() {
@@ -298,13 +296,12 @@ impl Run {
             self.map.mark(changed);
             world.lacks |= 1 << (changed.offset / GRANULE);
         }
-        let pages = self.map.take_changes();
         if Planted::DirtyAfterReuse.is_here() {
             self.store_label(world);
-            self.ring.store_dirty(ABSENT, &pages).unwrap();
+            self.store_dirty();
             return;
         }
-        self.ring.store_dirty(ABSENT, &pages).unwrap();
+        self.store_dirty();
         self.store_label(world);
     }
 
@@ -313,7 +310,7 @@ impl Run {
         self.world.lacks = 0;
         self.note();
         self.map.clear(extent(0, u64::MAX));
-        self.ring.store_dirty(ABSENT, &self.map.take_changes()).unwrap();
+        self.store_dirty();
     }
 
     /// The program dies and starts again; the power does not fail.
@@ -346,15 +343,13 @@ impl Run {
         match (self.numbers.below(3), last_of_before) {
             // It did not know of the current epoch, and took the same number.
             (0, Some(begun)) => {
-                self.world.is_split = true;
                 let kept = self.numbers.index(begun + 1);
                 self.turn_to(kept, &[], current.epoch.number);
             }
             // It had more of the epoch before.
             (1, Some(begun)) if epochs.len() > 1 => {
-                let before = epochs[epochs.len() - 2].epoch.number;
+                let before = epochs[epochs.len() - 2].epoch.tag();
                 let more = vec![self.numbers.byte(2); self.numbers.length(3)];
-                self.world.is_split = true;
                 self.turn_to(begun, &[(before, more)], current.epoch.number);
             }
             // It knew of all epochs, but lacked the last records.
@@ -385,7 +380,7 @@ impl Run {
         }
         let nonce = self.numbers.below(u64::from(u32::MAX));
         let start = next.lsn;
-        let epoch = Epoch { number, nonce };
+        let epoch = Epoch { number, restart: 0, nonce };
         let mut epochs = world.label.history.epochs().to_vec();
         epochs.retain(|it| it.start < start && it.epoch.number < number);
         world.label.history = History::new(epochs).unwrap();
