@@ -53,10 +53,14 @@ impl Ring {
         if has > 0 && !options.overwrite {
             check_nothing_is_lost(&*pmem::map_file(&file, has, options.medium)?)?;
         }
-        let needs = options.geometry.len();
+        let needs = options.geometry.total();
         if has < needs {
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, needs)
-                .map_err(|errno| OpenCause::Reserve { len: needs, cause: errno.into() })?;
+            let reserved = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, needs);
+            reserved.map_err(|errno| {
+                // What was reserved of it is of no use; a file that cannot be cut is as useless as one that was.
+                let _ = file.set_len(has);
+                OpenCause::Reserve { len: needs, cause: errno.into() }
+            })?;
         }
         file.sync_all().map_err(OpenCause::Open)?;
         sync_directory_of(path)?;
@@ -79,7 +83,7 @@ impl Ring {
         geometry: Geometry,
     ) -> Result<Self, RingError> {
         check_geometry(&geometry)?;
-        let (has, needs) = (medium.len(), geometry.len());
+        let (has, needs) = (medium.len(), geometry.total());
         if has < needs {
             return Err(RingError::TooShort { has, needs });
         }
@@ -118,7 +122,7 @@ impl Ring {
     /// As [`Ring::open`].
     pub fn open_on(medium: Arc<dyn Medium>) -> Result<Self, RingError> {
         let (label, geometry, slot) = newest_label(&*medium)?;
-        let (has, needs) = (medium.len(), geometry.len());
+        let (has, needs) = (medium.len(), geometry.total());
         if has < needs {
             return Err(RingError::Truncated { has, needs });
         }

@@ -100,12 +100,7 @@ impl Ring {
     ///
     /// [`RingError::NoRoom`] where the room is not free, by the label that is durable, or the record would cross the end
     /// of the ring; otherwise what the medium says.
-    pub fn place(
-        &self,
-        lsn: Lsn,
-        header: &[u8; RECORD_HEADER_LEN as usize],
-        payload: &[u8],
-    ) -> Result<(), RingError> {
+    pub fn place(&self, lsn: Lsn, header: &[u8; 64], payload: &[u8]) -> Result<(), RingError> {
         let span = (RECORD_HEADER_LEN + length_of(payload)).next_multiple_of(RECORD_ALIGN);
         self.check_room(lsn, span)?;
         let offset = self.offset(lsn);
@@ -361,9 +356,11 @@ fn length_of(bytes: &[u8]) -> u64 {
 
 /// The smallest unit of disks.
 const SECTOR: u64 = 512;
-const LINE: usize = RECORD_ALIGN as usize;
+const LINE: usize = 64;
 /// Bytes of a payload that are placed together with the header: a multiple of [`LINE`].
 const FIRST_LEN: usize = 64 << 10;
+
+const _: () = assert!(LINE as u64 == RECORD_ALIGN && FIRST_LEN.is_multiple_of(LINE));
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

@@ -92,7 +92,7 @@ pub(super) fn look(recorder: Recorder, claim: &Claim) -> Result<(), String> {
 }
 
 fn recorders() -> [Recorder; 2] {
-    let len = usize::try_from(GEOMETRY.len()).unwrap();
+    let len = usize::try_from(GEOMETRY.total()).unwrap();
     [Recorder::pmem(len), Recorder::storage(len)]
 }
 

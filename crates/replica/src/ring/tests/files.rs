@@ -100,13 +100,13 @@ fn files_that_hold_no_ring_say_why() {
     fs::remove_file(&path).unwrap();
     drop(Ring::create(&path, &label(), OPTIONS).unwrap());
     let whole = fs::read(&path).unwrap();
-    File::options().write(true).open(&path).unwrap().set_len(GEOMETRY.len() - 1).unwrap();
-    let has = GEOMETRY.len() - 1;
+    File::options().write(true).open(&path).unwrap().set_len(GEOMETRY.total() - 1).unwrap();
+    let has = GEOMETRY.total() - 1;
     match refused(&path) {
         OpenCause::Ring(RingError::Truncated { has: found, .. }) => assert_eq!(found, has),
         other => panic!("{other:?}"),
     }
-    let mut damaged = whole.clone();
+    let mut damaged = whole;
     damaged[100] ^= 1;
     fs::write(&path, &damaged).unwrap();
     let expected = (FormatError::LabelChecksum, FormatError::NoLabel);

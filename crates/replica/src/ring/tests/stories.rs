@@ -17,7 +17,7 @@ fn memory(len: u64) -> Arc<dyn Medium> {
 }
 
 fn ring_of(geometry: Geometry) -> Ring {
-    Ring::create_on(memory(geometry.len()), &label(), geometry).unwrap()
+    Ring::create_on(memory(geometry.total()), &label(), geometry).unwrap()
 }
 
 fn ring() -> Ring {

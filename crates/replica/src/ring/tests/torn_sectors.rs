@@ -38,7 +38,7 @@ fn on_their_way(tape: &Log) -> Vec<Vec<usize>> {
 
 /// The states that were opened, or the first that broke a promise.
 fn crash_everywhere(seed: u64, fills: bool) -> Result<u64, String> {
-    let len = usize::try_from(GEOMETRY.len()).unwrap();
+    let len = usize::try_from(GEOMETRY.total()).unwrap();
     let (mut run, created) = Run::create(Recorder::storage(len), seed, fills);
     for _ in 0..40 {
         run.step_of_a_source();
