@@ -10,6 +10,7 @@ use pmem::Medium;
 use rustix::fs::{FallocateFlags, FlockOperation, flock};
 
 use super::error::OpenCause;
+use super::labels::{label_at, newest_label};
 use super::{Labels, OpenError, Ring, RingError};
 use crate::format::{CAPACITY_MIN, FormatError, Geometry, LABEL_LEN, Label};
 use crate::names::{GroupId, MemberId};
@@ -159,26 +160,6 @@ impl Ring {
     }
 }
 
-/// The label in force, how it says that the memory is divided, and its slot.
-pub(super) fn newest_label(medium: &dyn Medium) -> Result<(Label, Geometry, u8), RingError> {
-    let (first, second) = (label_at(medium, 0)?, label_at(medium, 1)?);
-    match (first, second) {
-        // A version that we do not know may be the newer one.
-        (Err(first @ FormatError::LabelVersion { .. }), second) => {
-            Err(RingError::NoLabel { first, second: second.err().unwrap_or(FormatError::NoLabel) })
-        }
-        (first, Err(second @ FormatError::LabelVersion { .. })) => {
-            Err(RingError::NoLabel { first: first.err().unwrap_or(FormatError::NoLabel), second })
-        }
-        (Ok((first, _)), Ok((second, geometry))) if second.sequence > first.sequence => {
-            Ok((second, geometry, 1))
-        }
-        (Ok((label, geometry)), _) => Ok((label, geometry, 0)),
-        (Err(_), Ok((label, geometry))) => Ok((label, geometry, 1)),
-        (Err(first), Err(second)) => Err(RingError::NoLabel { first, second }),
-    }
-}
-
 /// Makes durable what is before the ring, whoever placed it.
 fn settle(medium: &dyn Medium, ring: u64) -> Result<(), RingError> {
     #[cfg(test)]
@@ -207,18 +188,6 @@ fn erase_torn_label(medium: &dyn Medium, slot: u8) -> Result<(), RingError> {
     medium.place(offset, &[0; LABEL_LEN])?;
     medium.persist(offset, LABEL_LEN as u64)?;
     Ok(())
-}
-
-type Found = Result<(Label, Geometry), FormatError>;
-
-fn label_at(medium: &dyn Medium, slot: u8) -> Result<Found, RingError> {
-    let mut bytes = [0; LABEL_LEN];
-    let offset = Geometry::label(slot);
-    if medium.len() < offset + LABEL_LEN as u64 {
-        return Ok(Err(FormatError::NoLabel));
-    }
-    medium.read(offset, &mut bytes)?;
-    Ok(Label::decode(&bytes))
 }
 
 fn check_geometry(geometry: &Geometry) -> Result<(), RingError> {

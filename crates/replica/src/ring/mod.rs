@@ -12,6 +12,7 @@
 
 mod create;
 mod error;
+mod labels;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -210,7 +211,7 @@ impl Ring {
     /// What the medium says, or that neither slot holds a label.
     pub fn load_label(&self) -> Result<Label, RingError> {
         let _labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        let (label, _, _) = create::newest_label(&*self.medium)?;
+        let (label, _, _) = labels::newest_label(&*self.medium)?;
         Ok(label)
     }
 
