@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use pmem::Medium;
+use pmem::{DurabilityClass, Medium};
 use rustix::fs::{FallocateFlags, FlockOperation, flock};
 
 use super::error::OpenCause;
@@ -22,6 +23,9 @@ pub struct CreateOptions {
     pub geometry: Geometry,
     /// Whatever lies there is given up.
     pub overwrite: bool,
+    /// Every byte of a file on a disk is written once. The file system need not change its own records during the first lap
+    /// then: on ext4 a durable record of 4 KiB takes 140 us instead of 200 us.
+    pub fills: bool,
     /// How the file is opened.
     pub medium: pmem::OpenOptions,
 }
@@ -63,9 +67,15 @@ impl Ring {
                 OpenCause::Reserve { len: needs, cause: errno.into() }
             })?;
         }
-        file.sync_all().map_err(OpenCause::Open)?;
-        sync_directory_of(path)?;
+        // Devices have neither a length nor a name to make durable.
+        if file.metadata().map_err(OpenCause::Open)?.is_file() {
+            file.sync_all().map_err(OpenCause::Open)?;
+            sync_directory_of(path)?;
+        }
         let medium = pmem::map_file(&file, needs, options.medium)?;
+        if options.fills && medium.class() == DurabilityClass::Storage {
+            erase(&*medium, options.geometry.ring()..needs)?;
+        }
         Ok(Self { _owned: Some(file), ..Self::create_on(medium, label, options.geometry)? })
     }
 
@@ -90,7 +100,7 @@ impl Ring {
         }
         // Neither the labels nor the dirty maps of another ring may ever count. Its records cannot, as the label has a start
         // and the checksum that the record there must name; and the maps' pages are not sound until they are stored.
-        erase(&*medium, geometry.ring())?;
+        erase(&*medium, 0..geometry.ring())?;
         let offset = Geometry::label(0);
         medium.place(offset, &label.encode(&geometry))?;
         medium.persist(offset, LABEL_LEN as u64)?;
@@ -128,8 +138,10 @@ impl Ring {
             return Err(RingError::Truncated { has, needs });
         }
         settle(&*medium, geometry.ring())?;
+        let other_is_sound = label_at(&*medium, 1 - slot)?.is_ok();
         erase_torn_label(&*medium, 1 - slot)?;
-        Ok(Self::with(medium, &label, geometry, slot))
+        let looks_far = !other_is_sound;
+        Ok(Self { looks_far, ..Self::with(medium, &label, geometry, slot) })
     }
 
     /// Whether the ring is that of a member.
@@ -155,6 +167,7 @@ impl Ring {
             group: label.group,
             start: AtomicU64::new(label.start.0),
             labels: Mutex::new(Labels { sequence: label.sequence, slot }),
+            looks_far: false,
             _owned: None,
         }
     }
@@ -215,16 +228,16 @@ fn check_nothing_is_lost(medium: &dyn Medium) -> Result<(), RingError> {
     }
 }
 
-/// Puts zeros at the beginning, durably.
-fn erase(medium: &dyn Medium, end: u64) -> Result<(), RingError> {
+/// Puts zeros into a range, durably.
+fn erase(medium: &dyn Medium, range: Range<u64>) -> Result<(), RingError> {
     let zeros = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < end {
-        let len = (end - at).min(1 << 20);
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(1 << 20);
         medium.place(at, &zeros[..usize::try_from(len).expect("at most 1 MiB")])?;
         at += len;
     }
-    medium.persist(0, end)?;
+    medium.persist(range.start, range.end - range.start)?;
     Ok(())
 }
 

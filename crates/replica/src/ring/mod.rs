@@ -44,6 +44,8 @@ pub struct Ring {
     /// Start of the label that is durable: room below it may be used again.
     start: AtomicU64,
     labels: Mutex<Labels>,
+    /// One slot had no label: a newer one may have been lost there, and the one in force be older than the records.
+    looks_far: bool,
     /// Locked for as long as the ring lives, so that no second program uses it.
     _owned: Option<File>,
 }

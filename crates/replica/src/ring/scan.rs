@@ -187,11 +187,13 @@ impl<'a> Reader<'a> {
         Ok(payload_sum(&group, record.lsn, payload) == payload_crc)
     }
 
-    /// What headers behind the end say was committed. A gap of more than [`GAP_MAX`] ends the search.
+    /// What headers behind the end say was committed. A gap of more than [`GAP_MAX`] ends the search, unless the label
+    /// may be an old one, whose first records have been overwritten.
     fn claimed_behind(&mut self, end: Lsn) -> Result<Lsn, RingError> {
         let mut claimed = Lsn(0);
         let (mut at, mut gap_begins) = (end, end);
-        while at < self.limit() && at.since(gap_begins) <= GAP_MAX {
+        let gap_max = if self.ring.looks_far { u64::MAX } else { GAP_MAX };
+        while at < self.limit() && at.since(gap_begins) <= gap_max {
             at = match self.header(at)? {
                 Some((record, ..)) if self.fits(&record) && self.is_of_its_epoch(&record) => {
                     claimed = claimed.max(record.committed);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use pmem::crash::{CrashState, Recorder, Violation, check};
+use pmem::crash::{CrashState, Recorder, Sabotage, Violation, check};
 
 use super::order::GEOMETRY;
 use super::run::{Claim, Run};
@@ -183,4 +183,20 @@ fn dirty_bits_that_are_stored_after_the_room_is_free_are_found() {
 #[test]
 fn an_epoch_that_is_used_twice_is_found() {
     assert!(is_found(Planted::ReusesEpoch));
+}
+
+#[test]
+fn a_machine_that_ignores_what_makes_durable_is_found() {
+    let len = usize::try_from(GEOMETRY.total()).unwrap();
+    for sabotage in [
+        Sabotage::SkipDrain,
+        Sabotage::SkipWriteBack,
+        Sabotage::SkipFlush,
+        Sabotage::FlushBeganEarlier,
+    ] {
+        let is_found = (1..=10).any(|seed| {
+            crash_everywhere(Recorder::sabotaged(len, sabotage), seed, EFFORT).is_err()
+        });
+        assert!(is_found, "{sabotage:?}");
+    }
 }

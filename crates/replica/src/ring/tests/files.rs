@@ -12,6 +12,7 @@ use crate::ring::{CreateOptions, OpenCause, OpenError, Ring, RingError};
 const OPTIONS: CreateOptions = CreateOptions {
     geometry: GEOMETRY,
     overwrite: false,
+    fills: false,
     medium: pmem::OpenOptions { emulate_persistence: true },
 };
 
@@ -50,6 +51,19 @@ fn a_ring_is_found_again_by_the_next_program() {
     assert!(matches!(other, Err(RingError::OtherGroup { .. })));
     let other = ring.check_owner(GROUP, MemberId(2));
     assert!(matches!(other, Err(RingError::OtherMember { .. })));
+}
+
+#[test]
+fn a_ring_that_was_filled_holds_nothing_of_the_one_before() {
+    let (_folder, path) = place();
+    fs::write(&path, vec![0x77; 1 << 20]).unwrap();
+    let options = CreateOptions { overwrite: true, fills: true, ..OPTIONS };
+    let ring = Ring::create(&path, &label(), options).unwrap();
+    let is_disk = ring.medium().class() == pmem::DurabilityClass::Storage;
+    let mut bytes = vec![1; 4096];
+    ring.read(log::Lsn(0), &mut bytes).unwrap();
+    assert_eq!(bytes.iter().all(|byte| *byte == 0), is_disk);
+    assert_eq!(ring.scan(&label()).unwrap().end, log::Lsn(0));
 }
 
 #[test]

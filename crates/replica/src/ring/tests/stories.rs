@@ -183,6 +183,33 @@ fn damage_to_a_committed_record_is_told_by_a_later_record() {
 }
 
 #[test]
+fn a_label_that_rots_is_missed_by_the_records_it_kept() {
+    let geometry = Geometry { capacity: 16 << 20, ..GEOMETRY };
+    let (ring, mut next) = (ring_of(geometry), Next::first());
+    let payload = vec![1; 1 << 20];
+    let write = |next: &mut Next| {
+        next.committed = next.lsn;
+        let made = next.write(0, &payload);
+        made.place(&ring).unwrap();
+        made
+    };
+    let first_lap: Vec<Made> = (0..15).map(|_| write(&mut next)).collect();
+    let start = first_lap[8].record;
+    let label = Label { sequence: 2, start: start.lsn, start_chain: start.chain, ..label() };
+    ring.store_label(&label).unwrap();
+    next.pad((16 << 20) - next.lsn.0).place(&ring).unwrap();
+    (0..7).for_each(|_| drop(write(&mut next)));
+    assert_eq!(scan(&ring).end, next.lsn);
+    // By the older label the order begins at 0, where the second lap is.
+    ring.medium().place(4096 + 100, &[0xee]).unwrap();
+    for _ in 0..2 {
+        let again = Ring::open_on(Arc::clone(ring.medium())).unwrap();
+        let found = scan(&again);
+        assert_eq!((found.end, found.claimed), (Lsn(0), first_lap[14].record.lsn));
+    }
+}
+
+#[test]
 fn a_record_counts_only_in_its_epoch() {
     let (ring, mut next) = (ring(), Next::first());
     let made = fill(&ring, &mut next, &[100, 100]);
