@@ -372,7 +372,7 @@ impl Bits {
     fn check(bytes: &[u8; DIRTY_PAGE_LEN], volume: u8, page: u32) -> Option<u8> {
         #[cfg(test)]
         if crate::planted::Planted::TakesTornPages.is_here() {
-            return Some(bytes[9]);
+            return Some(SHIFT_MIN);
         }
         let is_sound = bytes[..4] == crc32c(&[&bytes[4..]]).to_le_bytes()
             && bytes[4..8] == page.to_le_bytes()

@@ -163,8 +163,11 @@ impl<'a> Reader<'a> {
         }
         let bytes = self.window.bytes(self.ring, at, RECORD_HEADER_LEN)?;
         let Some(bytes) = bytes.first_chunk() else { return Ok(None) };
+        // Most of what is no header is told at once.
+        if bytes[8..16] != at.0.to_le_bytes() {
+            return Ok(None);
+        }
         let record = Record::decode(&self.ring.group, bytes).ok();
-        let record = record.filter(|(record, _)| record.lsn == at);
         Ok(record.map(|(record, payload_crc)| (record, payload_crc, header_sum(bytes))))
     }
 

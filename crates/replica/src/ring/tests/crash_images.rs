@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use pmem::crash::{CrashState, Recorder, Sabotage, Violation, check};
+use pmem::crash::{CrashState, Recorder, Sabotage, StateId, Violation, check};
 
 use super::order::GEOMETRY;
 use super::run::{Claim, Run};
@@ -38,7 +38,8 @@ fn crash_everywhere(
 ) -> Result<u64, Violation<String>> {
     let (mut run, created) = Run::create(recorder, seed, false);
     for _ in 0..effort.steps {
-        run.step();
+        let at = run.position();
+        run.step().map_err(|error| Violation { at, state: StateId::Nth(0), error })?;
     }
     let (tape, acks) = run.end();
     let (mut seen, mut second) = (0_u64, 0_u64);
@@ -73,7 +74,7 @@ fn crash_again(
 ) -> Result<u64, String> {
     let mut run = Run::recover(recorder, seed, claim)?;
     for _ in 0..2 {
-        run.step();
+        run.step()?;
     }
     let (tape, acks) = run.end();
     let budget = budget(effort.states_per_point.min(16), seed);
