@@ -51,6 +51,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("replica_open", replica::open),
     ("replica_record", replica::record),
     ("replica_scan", replica::scan),
+    ("replica_sequence", replica::sequence),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
     ("server_opens", server::names::opens),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use replica::dirty::{DIRTY_PAGE_LEN, DirtyMap};
 use replica::format::{
-    Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, header_sum, payload_sum,
+    Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, check_sequence, header_sum,
+    payload_sum,
 };
 use replica::ring::{Ring, Scanned};
 use replica::{Epoch, EpochStart, GroupId, History, Lsn, MemberId};
@@ -121,6 +122,12 @@ pub(crate) fn scan(data: &[u8]) {
     }
     let found = ring.scan(&label).expect("memory does not fail");
     check_order(&label, &found);
+    // What was found is a sequence as members send it.
+    let mut bytes = vec![0; usize::try_from(found.end.since(label.start)).expect("4096 at most")];
+    ring.read(label.start, &mut bytes).expect("memory does not fail");
+    let (start, chain) = (label.start, label.start_chain);
+    let sent = check_sequence(&GROUP, &label.history, start, chain, &bytes);
+    assert_eq!(sent.as_ref(), Ok(&found.records));
     // From any of its records on the same is found.
     if let Some(from) = found.records.get(found.records.len() / 2) {
         let (start, start_chain) = (from.record.lsn, from.record.chain);
@@ -153,6 +160,24 @@ fn check_order(label: &Label, found: &Scanned) {
     assert_eq!((found.end, found.end_chain), (at, chain));
     assert!(found.end.since(label.start) <= 4096);
     assert!(found.claimed >= label.committed);
+}
+
+/// Records as another member sends them, of anything; and with the right checksum of the first header.
+pub(crate) fn sequence(data: &[u8]) {
+    let mut input = Input::new(data);
+    let history = history(&mut input);
+    let (from, chain) = (Lsn(u64::from(input.u16()) * 64), input.u32());
+    let mut bytes = input.rest().to_vec();
+    for _ in 0..2 {
+        if let Ok(found) = check_sequence(&GROUP, &history, from, chain, &bytes) {
+            let end = found.last().map_or(from, |last| last.record.end());
+            assert_eq!(usize::try_from(end.since(from)), Ok(bytes.len()));
+        }
+        if bytes.len() >= 64 {
+            let crc = crc32c(&[&GROUP.0, &bytes[4..64]]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
 }
 
 /// A dirty map of pages of anything, and what is done with it afterwards.

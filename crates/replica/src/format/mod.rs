@@ -5,7 +5,9 @@
 
 mod label;
 mod record;
+mod sequence;
 
+use log::Lsn;
 use thiserror::Error;
 
 pub(crate) use self::label::{CAPACITY_MIN, LABEL_LEN};
@@ -15,6 +17,8 @@ pub use self::record::{
     Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, VOLUME_LEN_MAX,
     VOLUMES_MAX, header_sum, payload_sum,
 };
+pub(crate) use self::sequence::is_of_its_epoch;
+pub use self::sequence::{Indexed, check_sequence};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
@@ -31,6 +35,26 @@ pub enum FormatError {
     /// The checksum is right and the numbers are not.
     #[error("the record holds numbers that no record has")]
     RecordNumbers,
+    /// A record does not lie where it says.
+    #[error("the record at {at} says that it lies at {says}")]
+    RecordAddress {
+        /// Where it lies.
+        at: Lsn,
+        /// What it says.
+        says: Lsn,
+    },
+    /// A record does not follow the one before it.
+    #[error("the record at {0} was made behind another record")]
+    RecordChain(Lsn),
+    /// A record is of another epoch.
+    #[error("the record at {0} is of another epoch")]
+    RecordEpoch(Lsn),
+    /// A payload is damaged.
+    #[error("the checksum of the payload of the record at {0} is wrong")]
+    PayloadChecksum(Lsn),
+    /// Bytes end within a record.
+    #[error("the record at {0} is cut")]
+    RecordCut(Lsn),
     /// There is no label of a member of a group.
     #[error("there is no label of a member of a group")]
     NoLabel,

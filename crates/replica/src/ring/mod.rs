@@ -27,7 +27,7 @@ use pmem::{DurabilityClass, Medium};
 
 pub use self::create::CreateOptions;
 pub use self::error::{OpenCause, OpenError, RingError};
-pub use self::scan::{Indexed, Scanned};
+pub use self::scan::Scanned;
 use crate::dirty::{DIRTY_PAGE_LEN, DIRTY_PAGES, DirtyMap};
 use crate::format::{Geometry, LABEL_LEN, Label, RECORD_ALIGN, RECORD_HEADER_LEN, crc32c};
 use crate::names::{GroupId, MemberId};

@@ -14,19 +14,11 @@ use log::Lsn;
 
 use super::{Ring, RingError};
 use crate::format::{
-    Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, header_sum, payload_sum,
+    Indexed, Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, header_sum,
+    is_of_its_epoch, payload_sum,
 };
 #[cfg(test)]
 use crate::planted::Planted;
-
-/// A record that the ring has.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Indexed {
-    /// The record.
-    pub record: Record,
-    /// Checksum of its header, which the next one names.
-    pub sum: u32,
-}
 
 /// What a ring holds; all of it is durable.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -140,11 +132,7 @@ impl<'a> Reader<'a> {
         if Planted::TakesOldEpochs.is_here() {
             return true;
         }
-        let epochs = self.label.history.epochs();
-        let begun = epochs.partition_point(|epoch| epoch.start <= record.lsn);
-        let is_whole = epochs.get(begun).is_none_or(|next| record.end() <= next.start);
-        let epoch = begun.checked_sub(1).map(|at| epochs[at].epoch);
-        is_whole && epoch.is_some_and(|epoch| epoch.tag() == record.epoch)
+        is_of_its_epoch(record, &self.label.history)
     }
 
     fn is_chained(&self, record: &Record) -> bool {

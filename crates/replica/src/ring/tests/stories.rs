@@ -7,9 +7,9 @@ use pmem::Medium;
 
 use super::order::{ABSENT, GEOMETRY, GROUP, Made, Next, epochs, label};
 use crate::dirty::DirtyMap;
-use crate::format::{Extent, Geometry, Kind, Label, PAYLOAD_MAX};
+use crate::format::{Extent, Geometry, Indexed, Kind, Label, PAYLOAD_MAX};
 use crate::names::{GroupId, MemberId};
-use crate::ring::{Indexed, Ring, RingError, Scanned};
+use crate::ring::{Ring, RingError, Scanned};
 
 /// Memory that keeps nothing durable but says so.
 fn memory(len: u64) -> Arc<dyn Medium> {
