@@ -1,77 +1,639 @@
 //! Which blocks a member lacks: a bit for each granule of a volume.
+//!
+//! ```text
+//!   volume 0: page 0, page 1 ... page 257 | volume 1: page 0 ...            each page 4096 bytes:
+//!   0 crc 4 | page of the volume 4 | volume 1 | granule 1, as a power of two | 0 6 | bits 4080
+//! ```
+//! Little-endian; bit `n` of a page is bit `n % 8` of its byte `n / 8`. A page that is not sound, because a crash tore it
+//! or it was never stored, is read as all ones: a member gets too much rather than too little.
+//!
+//! Bits are set before what they speak of leaves the ring, and durable before that room is used again.
+//!
+//! Spec: ours, docs/replica-format.md.
 
-use std::collections::BTreeSet;
+use crate::format::{Extent, VOLUME_LEN_MAX, VOLUMES_MAX, crc32c};
 
-use crate::format::Extent;
-
-/// Which blocks a member lacks.
+/// Which blocks of the volumes of a group a member lacks.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DirtyMap {
-    sizes: Vec<u64>,
-    granules: BTreeSet<(u8, u64)>,
-    has_changed: bool,
+    volumes: Vec<Bits>,
+    /// Bytes of all granules that are set.
+    bytes: u64,
 }
 
-/// Bytes of a granule.
-const GRANULE: u64 = 64 << 10;
-
 impl DirtyMap {
-    /// Nothing is lacking.
+    /// Nothing is lacking of volumes of these sizes. A volume that does not exist has size 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`VOLUMES_MAX`] volumes, or one is longer than [`VOLUME_LEN_MAX`].
     pub fn clean(sizes: &[u64]) -> Self {
-        Self { sizes: sizes.to_vec(), ..Self::default() }
+        assert!(sizes.len() <= usize::from(VOLUMES_MAX), "volumes of a group");
+        Self { volumes: sizes.iter().map(|size| Bits::clean(*size)).collect(), bytes: 0 }
     }
 
     /// Everything is lacking.
+    ///
+    /// # Panics
+    ///
+    /// As [`DirtyMap::clean`].
     pub fn full(sizes: &[u64]) -> Self {
         let mut map = Self::clean(sizes);
-        for (volume, size) in (0..).zip(sizes) {
-            map.mark(Extent { volume, offset: 0, len: *size });
-        }
+        map.volumes.iter_mut().for_each(Bits::fill);
+        map.bytes = sizes.iter().sum();
         map
     }
 
-    /// The range is lacking.
+    /// Every granule of which a byte lies in the range is lacking. What lies beyond the volume is left out.
     pub fn mark(&mut self, extent: Extent) {
-        let end = extent.offset + extent.len;
-        for granule in extent.offset / GRANULE..end.div_ceil(GRANULE) {
-            self.has_changed |= self.granules.insert((extent.volume, granule));
+        if let Some(bits) = self.volumes.get_mut(usize::from(extent.volume)) {
+            let first = extent.offset >> bits.shift;
+            let end = extent.offset.saturating_add(extent.len).min(bits.size);
+            if extent.offset < end {
+                self.bytes += bits.set(first, granules(end, bits.shift));
+            }
         }
     }
 
-    /// The granules of the range are there.
+    /// The granules that lie wholly in the range are there. Granules that the range covers in part stay as they are.
     pub fn clear(&mut self, extent: Extent) {
-        let end = extent.offset + extent.len;
-        for granule in extent.offset / GRANULE..end.div_ceil(GRANULE) {
-            self.has_changed |= self.granules.remove(&(extent.volume, granule));
+        if let Some(bits) = self.volumes.get_mut(usize::from(extent.volume)) {
+            let first = granules(extent.offset, bits.shift);
+            let end = extent.offset.saturating_add(extent.len);
+            // The last granule of a volume may be shorter than the others.
+            let end = if end >= bits.size { bits.count } else { end >> bits.shift };
+            self.bytes -= bits.unset(first, end);
         }
     }
 
-    /// The next granules in a row that are lacking, behind `after`, of at most `len_max` bytes.
+    /// Whether any granule that the range touches is lacking.
+    pub fn contains(&self, extent: Extent) -> bool {
+        self.volumes.get(usize::from(extent.volume)).is_some_and(|bits| {
+            let end = extent.offset.saturating_add(extent.len).min(bits.size);
+            let first = bits.next_set(extent.offset >> bits.shift);
+            extent.offset < end && first.is_some_and(|first| first < granules(end, bits.shift))
+        })
+    }
+
+    /// The next granules in a row that are lacking, behind `after` or from the beginning.
+    ///
+    /// The run is of at most `len_max` bytes, but of at least one granule, which is longer than 64 KiB in volumes of more
+    /// than 512 GiB; and it ends where the volume ends.
     pub fn next(&self, after: Option<Extent>, len_max: u64) -> Option<Extent> {
-        let from = after.map_or((0, 0), |it| (it.volume, (it.offset + it.len).div_ceil(GRANULE)));
-        let mut granules = self.granules.range(from..);
-        let (volume, first) = *granules.next()?;
-        let mut last = first + 1;
-        while (last - first) * GRANULE < len_max && granules.next() == Some(&(volume, last)) {
-            last += 1;
-        }
-        let size = *self.sizes.get(usize::from(volume))?;
-        let offset = first * GRANULE;
-        Some(Extent { volume, offset, len: (last * GRANULE).min(size) - offset })
+        let (volume, from) =
+            after.map_or((0, 0), |after| (after.volume, after.offset.saturating_add(after.len)));
+        (volume..).zip(self.volumes.get(usize::from(volume)..)?).find_map(|(at, bits)| {
+            let from = if at == volume { granules(from, bits.shift) } else { 0 };
+            let first = bits.next_set(from)?;
+            let most = (len_max >> bits.shift).max(1);
+            let end = bits.next_unset(first, first.saturating_add(most).min(bits.count));
+            let offset = first << bits.shift;
+            Some(Extent { volume: at, offset, len: bits.byte_of(end) - offset })
+        })
     }
 
     /// Bytes that are lacking.
     pub fn bytes(&self) -> u64 {
-        self.granules.len() as u64 * GRANULE
+        self.bytes
     }
 
     /// Whether nothing is lacking.
     pub fn is_clean(&self) -> bool {
-        self.granules.is_empty()
+        self.bytes == 0
     }
 
-    /// Whether it has changed since the last call: it is to be stored then.
+    /// What `other`, of the same volumes, says is lacking is lacking here too.
+    pub fn merge(&mut self, other: &Self) {
+        let mut after = None;
+        while let Some(extent) = other.next(after, u64::MAX) {
+            self.mark(extent);
+            after = Some(extent);
+        }
+    }
+
+    /// A volume has another size from here on. What is new is not lacking.
+    ///
+    /// # Panics
+    ///
+    /// As [`DirtyMap::clean`].
+    pub fn resize(&mut self, volume: u8, size: u64) {
+        let at = usize::from(volume);
+        assert!(volume < VOLUMES_MAX, "volumes of a group");
+        if at >= self.volumes.len() {
+            self.volumes.resize_with(at + 1, || Bits::clean(0));
+        }
+        let old = &self.volumes[at];
+        let shift = old.shift.max(shift_of(size));
+        let mut bits = Bits::with_granules(size, shift);
+        let mut after = None;
+        let before = old.bytes();
+        while let Some((first, end)) = old.run(after) {
+            let end_byte = old.byte_of(end).min(size);
+            bits.set((first << old.shift) >> shift, granules(end_byte, shift));
+            after = Some(end);
+        }
+        self.bytes = self.bytes - before + bits.bytes();
+        self.volumes[at] = bits;
+    }
+
+    /// The sizes of the volumes.
+    pub fn sizes(&self) -> Vec<u64> {
+        self.volumes.iter().map(|bits| bits.size).collect()
+    }
+
+    /// Whether the map has changed since the last call, or was never stored. It is to be stored then: as it is now, or a
+    /// clone of it, and in the order of the calls, as [`DirtyMap::pages_to_store`] has what changed between two calls.
     pub fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.has_changed)
+        self.volumes.iter_mut().fold(false, |has_changed, bits| bits.take_changed() | has_changed)
+    }
+
+    /// The pages of the persistent form that differ from what was stored before: where each lies, and its bytes.
+    pub fn pages_to_store(&self) -> impl Iterator<Item = (u64, [u8; DIRTY_PAGE_LEN])> {
+        (0_u8..).zip(&self.volumes).flat_map(|(volume, bits)| {
+            let pages = (0..).zip(&bits.to_store).filter(|(_, is)| **is);
+            pages.map(move |(page, _)| (page_offset(volume, page), bits.emit(volume, page)))
+        })
+    }
+
+    /// The map of volumes of these sizes as it was stored; `read` gives the page at an offset of the persistent form.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    ///
+    /// # Panics
+    ///
+    /// As [`DirtyMap::clean`].
+    pub fn load<E>(
+        sizes: &[u64],
+        mut read: impl FnMut(u64) -> Result<[u8; DIRTY_PAGE_LEN], E>,
+    ) -> Result<Self, E> {
+        let mut map = Self::clean(sizes);
+        for (volume, bits) in (0_u8..).zip(&mut map.volumes) {
+            bits.load(volume, &mut read)?;
+            map.bytes += bits.bytes();
+        }
+        Ok(map)
+    }
+}
+
+/// Where a page lies in the persistent form.
+fn page_offset(volume: u8, page: u32) -> u64 {
+    (u64::from(volume) * u64::from(DIRTY_PAGES) + u64::from(page)) * DIRTY_PAGE_LEN as u64
+}
+
+/// Granules that a range from 0 to `end` touches.
+fn granules(end: u64, shift: u8) -> u64 {
+    end.div_ceil(1 << shift)
+}
+
+/// The granule of a volume, as a power of two.
+fn shift_of(size: u64) -> u8 {
+    (SHIFT_MIN..SHIFT_MAX).find(|shift| granules(size, *shift) <= BITS_MAX).unwrap_or(SHIFT_MAX)
+}
+
+/// The bits of a volume.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Bits {
+    size: u64,
+    shift: u8,
+    /// Granules of the volume, the last one perhaps shorter.
+    count: u64,
+    words: Vec<u64>,
+    /// Pages of the persistent form that have changed since [`DirtyMap::take_changed`].
+    changed: Vec<bool>,
+    /// Those that had changed then.
+    to_store: Vec<bool>,
+}
+
+impl Bits {
+    fn clean(size: u64) -> Self {
+        Self::with_granules(size, shift_of(size))
+    }
+
+    /// With all pages to be stored.
+    fn with_granules(size: u64, shift: u8) -> Self {
+        assert!(size <= VOLUME_LEN_MAX, "the length of a volume");
+        let count = granules(size, shift);
+        let len = |bits: u64, unit| usize::try_from(bits.div_ceil(unit)).expect("at most BITS_MAX");
+        let words = vec![0; len(count, 64)];
+        let pages = len(count, PAGE_BITS);
+        Self { size, shift, count, words, changed: vec![true; pages], to_store: vec![false; pages] }
+    }
+
+    fn fill(&mut self) {
+        self.set(0, self.count);
+    }
+
+    /// Where the granule `at` begins, or where the volume ends.
+    fn byte_of(&self, at: u64) -> u64 {
+        if at >= self.count { self.size } else { at << self.shift }
+    }
+
+    /// Bytes of granule `at`.
+    fn len_of(&self, at: u64) -> u64 {
+        self.byte_of(at + 1) - self.byte_of(at)
+    }
+
+    /// Sets bits; the bytes that this adds.
+    fn set(&mut self, first: u64, end: u64) -> u64 {
+        self.change(first, end, |word, mask| word | mask)
+    }
+
+    /// Unsets bits; the bytes that this takes.
+    fn unset(&mut self, first: u64, end: u64) -> u64 {
+        self.change(first, end, |word, mask| word & !mask)
+    }
+
+    /// Changes the bits from `first` to `end`; the bytes of the granules that are another than before.
+    fn change(&mut self, first: u64, end: u64, new: impl Fn(u64, u64) -> u64) -> u64 {
+        let end = end.min(self.count);
+        let (mut at, mut differ) = (first, 0);
+        while at < end {
+            let word_end = ((at | 63) + 1).min(end);
+            let mask = (u64::MAX >> (64 - (word_end - at))) << (at % 64);
+            let word = &mut self.words[index(at / 64)];
+            let changed = new(*word, mask) ^ *word;
+            if changed != 0 {
+                *word ^= changed;
+                differ += u64::from(changed.count_ones()) << self.shift;
+                self.changed[index(at / PAGE_BITS)] = true;
+                let last = at / 64 * 64 + 63 - u64::from(changed.leading_zeros());
+                // Only the last granule of the volume can be shorter than the others.
+                differ -= (1 << self.shift) - self.len_of(last);
+            }
+            at = word_end;
+        }
+        differ
+    }
+
+    fn is_set(&self, at: u64) -> bool {
+        self.words[index(at / 64)] >> (at % 64) & 1 != 0
+    }
+
+    /// The first bit from `from` on that is set.
+    fn next_set(&self, from: u64) -> Option<u64> {
+        if from >= self.count {
+            return None;
+        }
+        let mut mask = u64::MAX << (from % 64);
+        for (at, word) in (from / 64..).zip(&self.words[index(from / 64)..]) {
+            if word & mask != 0 {
+                return Some(at * 64 + u64::from((word & mask).trailing_zeros()));
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// The first bit from `from` on that is not set, or `end`.
+    fn next_unset(&self, from: u64, end: u64) -> u64 {
+        let mut at = from;
+        while at < end {
+            let word = self.words[index(at / 64)] >> (at % 64);
+            let ones = u64::from(word.trailing_ones()).min(64 - at % 64);
+            at += ones;
+            if !at.is_multiple_of(64) || ones == 0 {
+                break;
+            }
+        }
+        at.min(end)
+    }
+
+    /// The next bits in a row that are set, from `from` on.
+    fn run(&self, from: Option<u64>) -> Option<(u64, u64)> {
+        let first = self.next_set(from.unwrap_or(0))?;
+        Some((first, self.next_unset(first, self.count)))
+    }
+
+    /// Bytes of the granules that are set.
+    fn bytes(&self) -> u64 {
+        let ones: u64 = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
+        let short = match self.count.checked_sub(1) {
+            Some(last) if self.is_set(last) => (1 << self.shift) - self.len_of(last),
+            _ => 0,
+        };
+        (ones << self.shift) - short
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::swap(&mut self.changed, &mut self.to_store);
+        self.changed.fill(false);
+        self.to_store.contains(&true)
+    }
+
+    /// A page of the persistent form.
+    fn emit(&self, volume: u8, page: u32) -> [u8; DIRTY_PAGE_LEN] {
+        let mut bytes = [0; DIRTY_PAGE_LEN];
+        bytes[4..8].copy_from_slice(&page.to_le_bytes());
+        bytes[8..10].copy_from_slice(&[volume, self.shift]);
+        // A page has 510 words.
+        let first = index(u64::from(page) * PAGE_WORDS);
+        let words = self.words[first..].iter().take(index(PAGE_WORDS));
+        for (out, word) in bytes[PAGE_HEADER_LEN..].as_chunks_mut().0.iter_mut().zip(words) {
+            *out = word.to_le_bytes();
+        }
+        let crc = crc32c(&[&bytes[4..]]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads all pages. A page that is not sound has every bit; a granule that not all pages agree on is one for which
+    /// nothing can be said, so every bit of the volume is set then.
+    fn load<E>(
+        &mut self,
+        volume: u8,
+        read: &mut impl FnMut(u64) -> Result<[u8; DIRTY_PAGE_LEN], E>,
+    ) -> Result<(), E> {
+        let mut page = 0;
+        let mut is_known = true;
+        while usize::try_from(page).is_ok_and(|page| page < self.changed.len()) {
+            let bytes = read(page_offset(volume, page))?;
+            let shift = Self::check(&bytes, volume, page);
+            if page == 0
+                && let Some(shift) = shift
+                && shift > self.shift
+            {
+                // The granule of a volume that was larger once.
+                *self = Self::with_granules(self.size, shift.min(SHIFT_MAX));
+            }
+            is_known &= shift.is_none_or(|shift| shift == self.shift);
+            self.take_page(page, shift.map(|_| &bytes));
+            page += 1;
+        }
+        if !is_known {
+            self.fill();
+            self.changed.fill(true);
+        }
+        Ok(())
+    }
+
+    /// The granule of a page that is sound.
+    fn check(bytes: &[u8; DIRTY_PAGE_LEN], volume: u8, page: u32) -> Option<u8> {
+        #[cfg(test)]
+        if crate::planted::Planted::TakesTornPages.is_here() {
+            return Some(SHIFT_MIN);
+        }
+        let is_sound = bytes[..4] == crc32c(&[&bytes[4..]]).to_le_bytes()
+            && bytes[4..8] == page.to_le_bytes()
+            && bytes[8] == volume
+            && bytes[10..PAGE_HEADER_LEN] == [0; PAGE_HEADER_LEN - 10];
+        is_sound.then_some(bytes[9])
+    }
+
+    /// Takes the bits of a page; all of them, and a page to be stored again, without bytes.
+    fn take_page(&mut self, page: u32, bytes: Option<&[u8; DIRTY_PAGE_LEN]>) {
+        let first = u64::from(page) * PAGE_BITS;
+        let Some(bytes) = bytes else {
+            self.set(first, first + PAGE_BITS);
+            return;
+        };
+        let words = self.words[index(first / 64)..].iter_mut();
+        for (word, bytes) in words.zip(bytes[PAGE_HEADER_LEN..].as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        // Bits beyond the volume are none.
+        if let Some(last) = self.words.last_mut()
+            && !self.count.is_multiple_of(64)
+        {
+            *last &= u64::MAX >> (64 - self.count % 64);
+        }
+        self.changed[index(first / PAGE_BITS)] = false;
+    }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("at most BITS_MAX")
+}
+
+/// Bits of a volume at most; they take 1 MiB.
+pub const BITS_MAX: u64 = 1 << 23;
+/// Bytes of a page of the persistent form.
+pub const DIRTY_PAGE_LEN: usize = 4096;
+/// Pages of the persistent form of a volume.
+pub const DIRTY_PAGES: u32 = 258;
+const PAGE_HEADER_LEN: usize = 16;
+/// Words of 8 bytes, and bits, of a page.
+const PAGE_WORDS: u64 = 510;
+const PAGE_BITS: u64 = PAGE_WORDS * 64;
+/// The smallest granule is 64 KiB.
+const SHIFT_MIN: u8 = 16;
+/// That of the longest volume.
+const SHIFT_MAX: u8 = 36;
+
+const _: () = assert!(PAGE_HEADER_LEN as u64 + PAGE_WORDS * 8 == DIRTY_PAGE_LEN as u64);
+const _: () = assert!(BITS_MAX << SHIFT_MAX == VOLUME_LEN_MAX);
+const _: () = assert!(DIRTY_PAGES as u64 * PAGE_BITS >= BITS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    const GRANULE: u64 = 64 << 10;
+
+    fn extent(volume: u8, offset: u64, len: u64) -> Extent {
+        Extent { volume, offset, len }
+    }
+
+    /// What was stored of a map.
+    type Pages = BTreeMap<u64, Vec<u8>>;
+
+    fn take(map: &mut DirtyMap) -> Vec<(u64, Vec<u8>)> {
+        let has_changed = map.take_changed();
+        let pages: Vec<_> = map.pages_to_store().map(|(at, page)| (at, page.to_vec())).collect();
+        assert_eq!(has_changed, !pages.is_empty());
+        pages
+    }
+
+    /// Whether the same is lacking.
+    fn is_same(one: &DirtyMap, other: &DirtyMap) -> bool {
+        let words = |map: &DirtyMap| -> Vec<_> {
+            map.volumes.iter().map(|bits| (bits.shift, bits.words.clone())).collect()
+        };
+        one.bytes() == other.bytes() && words(one) == words(other)
+    }
+
+    fn load(sizes: &[u64], pages: &Pages) -> DirtyMap {
+        let read = |offset| {
+            let page = pages.get(&offset).map(|page| *page.first_chunk().unwrap());
+            Ok::<_, Infallible>(page.unwrap_or([0; DIRTY_PAGE_LEN]))
+        };
+        DirtyMap::load(sizes, read).unwrap()
+    }
+
+    #[test]
+    fn a_range_marks_every_granule_that_it_touches() {
+        let mut map = DirtyMap::clean(&[0, 10 * GRANULE + 5]);
+        map.mark(extent(1, GRANULE - 1, 2));
+        map.mark(extent(1, 5 * GRANULE, 0));
+        map.mark(extent(1, 10 * GRANULE, u64::MAX));
+        map.mark(extent(1, 11 * GRANULE, 1));
+        map.mark(extent(2, 0, 1));
+        assert_eq!(map.next(None, u64::MAX), Some(extent(1, 0, 2 * GRANULE)));
+        let last = extent(1, 10 * GRANULE, 5);
+        assert_eq!(map.next(Some(extent(1, 0, 2 * GRANULE)), u64::MAX), Some(last));
+        assert_eq!(map.next(Some(last), u64::MAX), None);
+        assert_eq!(map.bytes(), 2 * GRANULE + 5);
+        assert!(map.contains(extent(1, 2 * GRANULE - 1, 1)));
+        assert!(!map.contains(extent(1, 2 * GRANULE, 8 * GRANULE)));
+    }
+
+    #[test]
+    fn only_whole_granules_are_cleared() {
+        let mut map = DirtyMap::full(&[3 * GRANULE + 7]);
+        map.clear(extent(0, 1, 2 * GRANULE - 1));
+        assert_eq!(map.bytes(), 2 * GRANULE + 7);
+        map.clear(extent(0, 3 * GRANULE, 6));
+        assert_eq!(map.bytes(), 2 * GRANULE + 7, "the end of the volume is lacking");
+        map.clear(extent(0, 2 * GRANULE, GRANULE + 7));
+        assert_eq!(map.next(None, 1), Some(extent(0, 0, GRANULE)));
+        map.clear(extent(0, 0, u64::MAX));
+        assert!(map.is_clean());
+    }
+
+    #[test]
+    fn a_run_is_no_longer_than_wanted_and_no_shorter_than_a_granule() {
+        let map = DirtyMap::full(&[200 * GRANULE]);
+        let run = map.next(None, 70 * GRANULE + 1).unwrap();
+        assert_eq!(run, extent(0, 0, 70 * GRANULE));
+        assert_eq!(map.next(Some(run), 1), Some(extent(0, 70 * GRANULE, GRANULE)));
+        let mut runs = 0;
+        let mut after = None;
+        while let Some(run) = map.next(after, 70 * GRANULE) {
+            after = Some(run);
+            runs += 1;
+        }
+        assert_eq!(runs, 3);
+    }
+
+    #[test]
+    fn a_large_volume_has_larger_granules() {
+        let map = DirtyMap::full(&[(BITS_MAX + 1) * GRANULE, VOLUME_LEN_MAX - 1]);
+        assert_eq!(map.next(None, 1), Some(extent(0, 0, 2 * GRANULE)));
+        let last = extent(1, VOLUME_LEN_MAX - (1 << 36), (1 << 36) - 1);
+        let before = extent(1, 0, last.offset);
+        assert_eq!(map.next(Some(before), u64::MAX), Some(last));
+    }
+
+    #[test]
+    fn a_volume_that_grows_keeps_what_is_lacking_under_larger_granules() {
+        let mut map = DirtyMap::clean(&[GRANULE, BITS_MAX * GRANULE]);
+        map.mark(extent(1, 5 * GRANULE, 1));
+        map.mark(extent(1, (BITS_MAX - 1) * GRANULE, 1));
+        map.resize(1, 3 * BITS_MAX * GRANULE);
+        assert_eq!(map.next(None, u64::MAX), Some(extent(1, 4 * GRANULE, 4 * GRANULE)));
+        assert_eq!(map.bytes(), 8 * GRANULE);
+        map.resize(1, 6 * GRANULE);
+        assert_eq!(map.bytes(), 2 * GRANULE);
+        map.resize(3, 7);
+        assert_eq!(map.sizes(), [GRANULE, 6 * GRANULE, 0, 7]);
+    }
+
+    #[test]
+    fn a_merged_map_lacks_what_either_lacked() {
+        let sizes = [9 * GRANULE, 2 * BITS_MAX * GRANULE];
+        let (mut one, mut other) = (DirtyMap::clean(&sizes), DirtyMap::clean(&sizes));
+        one.mark(extent(0, 0, 1));
+        other.mark(extent(0, 0, 2 * GRANULE));
+        other.mark(extent(1, 1 << 39, 1));
+        one.merge(&other);
+        assert_eq!(one.bytes(), 4 * GRANULE);
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded() {
+        let sizes = [70_000 * GRANULE + 9, 0, 3];
+        let mut map = DirtyMap::clean(&sizes);
+        let mut pages: Pages = take(&mut map).into_iter().collect();
+        assert_eq!(pages.len(), 4, "three of the first volume, one of the last");
+        assert!(load(&sizes, &pages).is_clean());
+        assert_eq!(take(&mut map), []);
+        map.mark(extent(0, 40_000 * GRANULE, 5));
+        map.mark(extent(0, 70_000 * GRANULE, 5));
+        let changes = take(&mut map);
+        assert_eq!(changes.iter().map(|page| page.0).collect::<Vec<_>>(), [4096, 8192]);
+        pages.extend(changes);
+        assert!(is_same(&load(&sizes, &pages), &map));
+        assert_eq!(map.bytes(), GRANULE + 9);
+    }
+
+    #[test]
+    fn a_page_that_is_torn_missing_or_elsewhere_lacks_everything() {
+        let sizes = [70_000 * GRANULE];
+        let mut map = DirtyMap::clean(&sizes);
+        let pages: Pages = take(&mut map).into_iter().collect();
+        let page = 32_640 * GRANULE;
+        let mut torn = pages.clone();
+        torn.get_mut(&4096).unwrap()[600] ^= 1;
+        let mut missing = pages.clone();
+        missing.remove(&4096);
+        let mut elsewhere = pages.clone();
+        elsewhere.insert(4096, pages[&0].clone());
+        for pages in [torn, missing, elsewhere] {
+            let mut map = load(&sizes, &pages);
+            assert_eq!(map.next(None, u64::MAX), Some(extent(0, page, page)));
+            assert_eq!(map.bytes(), page);
+            assert_eq!(take(&mut map).len(), 1, "the page is stored again");
+        }
+    }
+
+    #[test]
+    fn pages_of_two_granules_say_nothing() {
+        let small = 70_000 * 16 * GRANULE;
+        let mut map = DirtyMap::clean(&[small]);
+        let mut pages: Pages = take(&mut map).into_iter().collect();
+        map.resize(0, 10 * BITS_MAX * GRANULE);
+        map.resize(0, small);
+        let changes = take(&mut map);
+        pages.extend(changes.iter().take(1).cloned());
+        let mixed = load(&[small], &pages);
+        assert_eq!(mixed.bytes(), small);
+        // A volume that was larger once keeps its granule.
+        let pages = changes.into_iter().collect();
+        assert!(is_same(&load(&[small], &pages), &map));
+    }
+
+    #[test]
+    fn marks_and_clears_agree_with_a_set_of_granules() {
+        let size = 300 * GRANULE + 77;
+        let mut map = DirtyMap::clean(&[size]);
+        let mut pages: Pages = take(&mut map).into_iter().collect();
+        let mut model = [false; 301];
+        let mut random = 1_u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for _ in 0..20_000 {
+            let (offset, len) = (below(size), below(40 * GRANULE));
+            let is_mark = below(2) == 0;
+            let range = extent(0, offset, len);
+            for (at, granule) in (0_u64..).zip(&mut model) {
+                let (from, to) = (at * GRANULE, ((at + 1) * GRANULE).min(size));
+                if is_mark && len > 0 && from < offset + len && offset < to {
+                    *granule = true;
+                } else if !is_mark && offset <= from && to <= offset + len {
+                    *granule = false;
+                }
+            }
+            if is_mark {
+                map.mark(range)
+            } else {
+                map.clear(range)
+            }
+            pages.extend(take(&mut map));
+        }
+        let full = model.iter().filter(|is| **is).count() as u64;
+        let short = if model[300] { GRANULE - 77 } else { 0 };
+        assert_eq!(map.bytes(), full * GRANULE - short);
+        for (at, is) in (0_u64..).zip(model) {
+            assert_eq!(map.contains(extent(0, at * GRANULE, 1)), is, "granule {at}");
+        }
+        assert!(is_same(&load(&[size], &pages), &map));
     }
 }

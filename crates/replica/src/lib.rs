@@ -22,6 +22,9 @@ pub mod dirty;
 pub mod format;
 pub mod message;
 mod names;
+#[cfg(test)]
+mod planted;
+pub mod ring;
 
 pub use log::Lsn;
 

@@ -16,6 +16,7 @@ mod input;
 mod iwarp;
 mod nbd;
 mod rdma;
+mod replica;
 mod server;
 mod smb;
 mod smbdirect;
@@ -45,6 +46,12 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nbd_handshake", nbd::handshake),
     ("nbd_session", nbd::session),
     ("rdma_shm", rdma::shm::shm),
+    ("replica_dirty", replica::dirty),
+    ("replica_label", replica::label),
+    ("replica_open", replica::open),
+    ("replica_record", replica::record),
+    ("replica_scan", replica::scan),
+    ("replica_sequence", replica::sequence),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
     ("server_opens", server::names::opens),

@@ -184,6 +184,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-logged",
     "landfast-redb-backend",
     "landfast-sqlite",
+    "landfast-replica",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];

@@ -1,8 +1,142 @@
 //! The label: what a member knows for certain about itself and the group.
+//!
+//! ```text
+//!   0 "LFREPLIC" 8 | version 4 | crc 4 | group 16 | sequence 8 | capacity 8 |
+//!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
+//!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
+//!  96 bound 8 | positions 8 x 8 | 0 24 |
+//! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) | zeros to 4096
+//! ```
+//! Little-endian. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
+//! that changes the label. Of two sound labels the one with the greater sequence is in force.
+//!
+//! Spec: ours, docs/replica-format.md.
 
 use log::Lsn;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::names::{GroupId, History, MEMBERS_MAX, MemberId, MemberSet};
+use super::{FormatError, NUMBER_MAX, RECORD_ALIGN, VOLUMES_MAX, crc32c};
+use crate::dirty::{DIRTY_PAGE_LEN, DIRTY_PAGES};
+use crate::names::{
+    EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MEMBERS_MAX, MemberId, MemberSet,
+};
+
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    magic: [u8; 8],
+    version: U32,
+    crc: U32,
+    group: [u8; 16],
+    sequence: U64,
+    capacity: U64,
+    member: u8,
+    maps: u8,
+    volumes: u8,
+    flags: u8,
+    volume_pages: U32,
+    start: U64,
+    committed: U64,
+    start_chain: U32,
+    in_sync: u8,
+    contents: u8,
+    epochs_len: u8,
+    known: u8,
+    set_version: U64,
+    mixed_until: U64,
+    bound: U64,
+    positions: [U64; MEMBERS_MAX as usize],
+    padding: [u8; 24],
+    epochs: [WireEpoch; EPOCHS_MAX],
+    reserved: [u8; LABEL_LEN - 192 - size_of::<WireEpoch>() * EPOCHS_MAX],
+}
+
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WireEpoch {
+    number: U32,
+    restart: U32,
+    nonce: U64,
+    start: U64,
+    flags: U32,
+    padding: U32,
+}
+
+const _: () = assert!(size_of::<Wire>() == LABEL_LEN);
+
+/// Bytes of a label, and from one slot to the next.
+pub(crate) const LABEL_LEN: usize = 4096;
+/// Smallest ring, and what its capacity is a multiple of.
+pub(crate) const CAPACITY_MIN: u64 = 4096;
+const MAGIC: [u8; 8] = *b"LFREPLIC";
+const VERSION: u32 = 1;
+/// Flag of a label: the member was the source.
+const SOURCE: u8 = 1;
+/// Flag of an epoch: its source was promoted by force.
+const FORCED: u32 = 1;
+const CONSISTENT: u8 = 0;
+const MIXED: u8 = 1;
+const MIXED_UNTIL: u8 = 2;
+
+/// How much room a member's memory has for what.
+///
+/// ```text
+///      0 label | 4096 label | 8192 dirty map of member 0 | of member 1 ... | ring of records
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Geometry {
+    /// Bytes of the ring; the same at every member.
+    pub capacity: u64,
+    /// Members for whose dirty maps there is room.
+    pub maps: u8,
+    /// Volumes for whose dirty bits there is room.
+    pub volumes: u8,
+    /// Pages of dirty bits of each volume.
+    pub volume_pages: u32,
+}
+
+impl Geometry {
+    /// Room for the maps of all members and of `volumes` volumes of any size.
+    pub const fn new(capacity: u64, volumes: u8) -> Self {
+        Self { capacity, maps: MEMBERS_MAX, volumes, volume_pages: DIRTY_PAGES }
+    }
+
+    /// Whether memory can be divided so.
+    pub fn is_sound(&self) -> bool {
+        (CAPACITY_MIN..=NUMBER_MAX).contains(&self.capacity)
+            && self.capacity.is_multiple_of(CAPACITY_MIN)
+            && self.maps <= MEMBERS_MAX
+            && self.volumes <= VOLUMES_MAX
+            && self.volume_pages <= DIRTY_PAGES
+    }
+
+    /// Where the label of a slot lies.
+    pub(crate) const fn label(slot: u8) -> u64 {
+        slot as u64 * LABEL_LEN as u64
+    }
+
+    /// Bytes of one dirty map.
+    pub(crate) fn map_len(&self) -> u64 {
+        u64::from(self.volumes) * u64::from(self.volume_pages) * DIRTY_PAGE_LEN as u64
+    }
+
+    /// Where the dirty map of a member lies, if there is room for it.
+    pub(crate) fn map(&self, member: MemberId) -> Option<u64> {
+        let before = Self::label(2);
+        (member.0 < self.maps).then(|| before + u64::from(member.0) * self.map_len())
+    }
+
+    /// Where the ring begins.
+    pub fn ring(&self) -> u64 {
+        Self::label(2) + u64::from(self.maps) * self.map_len()
+    }
+
+    /// Bytes of all.
+    pub fn total(&self) -> u64 {
+        self.ring() + self.capacity
+    }
+}
 
 /// What a member keeps beside its ring. Two slots; the sound one with the greater sequence is in force.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -36,6 +170,165 @@ pub struct Label {
     pub positions: [Position; MEMBERS_MAX as usize],
 }
 
+impl Label {
+    /// The label's bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the numbers are those of no label: [`Label::decode`] would refuse them after a crash.
+    pub fn encode(&self, geometry: &Geometry) -> [u8; LABEL_LEN] {
+        assert!(self.is_sound() && geometry.is_sound(), "a label that nobody could read: {self:?}");
+        let (contents, mixed_until) = match self.contents {
+            Contents::Consistent => (CONSISTENT, Lsn(0)),
+            Contents::Mixed => (MIXED, Lsn(0)),
+            Contents::MixedUntil(until) => (MIXED_UNTIL, until),
+        };
+        let (mut known, mut positions) = (0, [U64::ZERO; MEMBERS_MAX as usize]);
+        for (at, position) in self.positions.iter().enumerate() {
+            if let Position::Has(lsn) = position {
+                known |= 1 << at;
+                positions[at] = lsn.0.into();
+            }
+        }
+        let mut epochs = [WireEpoch::new_zeroed(); EPOCHS_MAX];
+        for (wire, epoch) in epochs.iter_mut().zip(self.history.epochs()) {
+            *wire = WireEpoch {
+                number: epoch.epoch.number.into(),
+                restart: epoch.epoch.restart.into(),
+                nonce: epoch.epoch.nonce.into(),
+                start: epoch.start.0.into(),
+                flags: (if epoch.is_forced { FORCED } else { 0 }).into(),
+                padding: U32::ZERO,
+            };
+        }
+        let mut wire = Wire {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: U32::ZERO,
+            group: self.group.0,
+            sequence: self.sequence.into(),
+            capacity: geometry.capacity.into(),
+            member: self.member.0,
+            maps: geometry.maps,
+            volumes: geometry.volumes,
+            flags: if self.is_source { SOURCE } else { 0 },
+            volume_pages: geometry.volume_pages.into(),
+            start: self.start.0.into(),
+            committed: self.committed.0.into(),
+            start_chain: self.start_chain.into(),
+            in_sync: self.in_sync.0,
+            contents,
+            epochs_len: u8::try_from(self.history.epochs().len()).expect("at most EPOCHS_MAX"),
+            known,
+            set_version: self.set_version.into(),
+            mixed_until: mixed_until.0.into(),
+            bound: self.bound.0.into(),
+            positions,
+            padding: [0; _],
+            epochs,
+            reserved: [0; _],
+        };
+        wire.crc = checksum(&wire).into();
+        zerocopy::transmute!(wire)
+    }
+
+    /// The label in the bytes of a slot, and how the member's memory is divided.
+    ///
+    /// # Errors
+    ///
+    /// The first reason why the bytes are no label that this version can use.
+    pub fn decode(bytes: &[u8; LABEL_LEN]) -> Result<(Self, Geometry), FormatError> {
+        let wire = Wire::ref_from_bytes(bytes).map_err(|_| FormatError::NoLabel)?;
+        if wire.magic != MAGIC {
+            return Err(FormatError::NoLabel);
+        }
+        if wire.crc.get() != checksum(wire) {
+            return Err(FormatError::LabelChecksum);
+        }
+        if wire.version.get() != VERSION {
+            let found = wire.version.get();
+            return Err(FormatError::LabelVersion { found, known: VERSION });
+        }
+        let label = Self::of(wire).ok_or(FormatError::LabelNumbers)?;
+        // What has no meaning is zero, so that a later version can give it one.
+        if label.0.encode(&label.1) == *bytes { Ok(label) } else { Err(FormatError::LabelNumbers) }
+    }
+
+    /// `None` if a number is that of no label.
+    fn of(wire: &Wire) -> Option<(Self, Geometry)> {
+        let geometry = Geometry {
+            capacity: wire.capacity.get(),
+            maps: wire.maps,
+            volumes: wire.volumes,
+            volume_pages: wire.volume_pages.get(),
+        };
+        let (epochs, _) = wire.epochs.split_at_checked(usize::from(wire.epochs_len))?;
+        let epochs = epochs.iter().map(|epoch| EpochStart {
+            epoch: Epoch {
+                number: epoch.number.get(),
+                restart: epoch.restart.get(),
+                nonce: epoch.nonce.get(),
+            },
+            start: Lsn(epoch.start.get()),
+            is_forced: epoch.flags.get() & FORCED != 0,
+        });
+        let contents = match wire.contents {
+            CONSISTENT => Contents::Consistent,
+            MIXED => Contents::Mixed,
+            MIXED_UNTIL => Contents::MixedUntil(Lsn(wire.mixed_until.get())),
+            _ => return None,
+        };
+        let mut positions = [Position::Unknown; MEMBERS_MAX as usize];
+        for (at, (position, lsn)) in positions.iter_mut().zip(wire.positions).enumerate() {
+            if wire.known & (1 << at) != 0 {
+                *position = Position::Has(Lsn(lsn.get()));
+            }
+        }
+        let label = Self {
+            group: GroupId(wire.group),
+            member: MemberId(wire.member),
+            sequence: wire.sequence.get(),
+            history: History::new(epochs.collect())?,
+            start: Lsn(wire.start.get()),
+            start_chain: wire.start_chain.get(),
+            committed: Lsn(wire.committed.get()),
+            bound: Lsn(wire.bound.get()),
+            in_sync: MemberSet(wire.in_sync),
+            set_version: wire.set_version.get(),
+            is_source: wire.flags & SOURCE != 0,
+            contents,
+            positions,
+        };
+        (label.is_sound() && geometry.is_sound()).then_some((label, geometry))
+    }
+
+    /// Whether a label may have these numbers.
+    pub fn is_sound(&self) -> bool {
+        let is_address = |lsn: Lsn| lsn.0 <= NUMBER_MAX && lsn.0.is_multiple_of(RECORD_ALIGN);
+        let until = match self.contents {
+            Contents::MixedUntil(until) => until,
+            Contents::Consistent | Contents::Mixed => Lsn(0),
+        };
+        let positions = self.positions.iter().map(|position| match position {
+            Position::Has(lsn) => *lsn,
+            Position::Unknown => Lsn(0),
+        });
+        self.member.0 < MEMBERS_MAX
+            && is_address(self.start)
+            && is_address(self.committed)
+            && is_address(self.bound)
+            && is_address(until)
+            && positions.into_iter().all(is_address)
+            && self.history.epochs().iter().all(|epoch| is_address(epoch.start))
+    }
+}
+
+fn checksum(wire: &Wire) -> u32 {
+    let bytes = wire.as_bytes();
+    // The field itself counts as zeros.
+    crc32c(&[&bytes[..12], &[0; 4], &bytes[16..]])
+}
+
 /// What the volumes of a member hold.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Contents {
@@ -56,4 +349,118 @@ pub enum Position {
     Unknown,
     /// It has everything below the LSN but what the dirty map says.
     Has(Lsn),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        let start = |number, nonce, start, is_forced| EpochStart {
+            epoch: Epoch { number, restart: 5, nonce },
+            start: Lsn(start),
+            is_forced,
+        };
+        let mut positions = [Position::Unknown; 8];
+        positions[2] = Position::Has(Lsn(0x1080));
+        Label {
+            group: GroupId(*b"sixteen bytes id"),
+            member: MemberId(1),
+            sequence: 3,
+            history: History::new(vec![start(1, 0x1111, 0, false), start(4, 0x2222, 0x1040, true)])
+                .unwrap(),
+            start: Lsn(0x1000),
+            start_chain: 0x0102_0304,
+            committed: Lsn(0x1100),
+            bound: Lsn(0x1140),
+            in_sync: MemberSet(0b110),
+            set_version: 9,
+            is_source: true,
+            contents: Contents::MixedUntil(Lsn(0x10c0)),
+            positions,
+        }
+    }
+
+    const GEOMETRY: Geometry = Geometry { capacity: 8192, maps: 3, volumes: 2, volume_pages: 1 };
+
+    /// The bytes of the document, made by another program, before the zeros.
+    const GOLDEN: &str = include_str!("label.golden");
+
+    fn golden() -> [u8; LABEL_LEN] {
+        let mut bytes = [0; LABEL_LEN];
+        for (out, byte) in bytes.iter_mut().zip(GOLDEN.split_whitespace()) {
+            *out = u8::from_str_radix(byte, 16).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_label_has_the_bytes_of_the_document() {
+        assert_eq!(label().encode(&GEOMETRY), golden());
+        assert_eq!(Label::decode(&golden()), Ok((label(), GEOMETRY)));
+        let document = include_str!("../../../../docs/replica-format.md");
+        assert!(document.contains(GOLDEN.trim()), "the document shows other bytes");
+    }
+
+    #[test]
+    fn a_label_with_one_changed_bit_is_refused() {
+        for bit in (0..LABEL_LEN * 8).step_by(7) {
+            let mut damaged = golden();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let expected = if bit < 64 { FormatError::NoLabel } else { FormatError::LabelChecksum };
+            assert_eq!(Label::decode(&damaged), Err(expected), "bit {bit}");
+        }
+    }
+
+    /// The bytes of a label that no member stores, with the right checksum.
+    fn forged(change: impl FnOnce(&mut Wire)) -> [u8; LABEL_LEN] {
+        let mut wire: Wire = zerocopy::transmute!(golden());
+        change(&mut wire);
+        wire.crc = checksum(&wire).into();
+        zerocopy::transmute!(wire)
+    }
+
+    #[test]
+    fn a_label_of_another_version_says_so() {
+        let found = FormatError::LabelVersion { found: 2, known: 1 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 2.into())), Err(found));
+    }
+
+    #[test]
+    fn a_label_with_numbers_of_no_member_is_refused() {
+        let changes: [fn(&mut Wire); 19] = [
+            |wire| wire.capacity = 0.into(),
+            |wire| wire.capacity = 4097.into(),
+            |wire| wire.capacity = u64::MAX.into(),
+            |wire| wire.member = MEMBERS_MAX,
+            |wire| wire.maps = MEMBERS_MAX + 1,
+            |wire| wire.volumes = VOLUMES_MAX + 1,
+            |wire| wire.volume_pages = (DIRTY_PAGES + 1).into(),
+            |wire| wire.flags = 2,
+            |wire| wire.start = 1.into(),
+            |wire| wire.committed = u64::MAX.into(),
+            |wire| wire.contents = 3,
+            |wire| wire.epochs_len = 65,
+            |wire| wire.epochs_len = 1,
+            |wire| wire.epochs[1].start = 1.into(),
+            |wire| wire.epochs[1].number = 1.into(),
+            |wire| wire.epochs[0].flags = 2.into(),
+            |wire| wire.positions[0] = 64.into(),
+            |wire| wire.contents = MIXED,
+            |wire| wire.reserved[9] = 1,
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let refused = Label::decode(&forged(change));
+            assert_eq!(refused, Err(FormatError::LabelNumbers), "change {at}");
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_members_memory_lie_behind_each_other() {
+        assert_eq!(GEOMETRY.map(MemberId(2)), Some(8192 + 2 * 8192));
+        assert_eq!(GEOMETRY.map(MemberId(3)), None);
+        assert_eq!((GEOMETRY.ring(), GEOMETRY.total()), (32_768, 40_960));
+        let whole = Geometry::new(64 << 20, VOLUMES_MAX);
+        assert_eq!(whole.ring(), 8192 + 8 * 16 * 258 * 4096);
+    }
 }

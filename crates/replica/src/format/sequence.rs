@@ -1,0 +1,162 @@
+//! Records in a row, as one member sends them to another.
+
+use log::Lsn;
+
+use super::{FormatError, RECORD_HEADER_LEN, Record, header_sum, payload_sum};
+use crate::names::{GroupId, History};
+
+/// A record with what the next one says of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Indexed {
+    /// The record.
+    pub record: Record,
+    /// Checksum of its header, which the next one names.
+    pub sum: u32,
+}
+
+/// The records that `bytes` are, from the first to the last byte. The first one lies at `from` and names `chain` as the
+/// checksum of the header before it. What comes from another member is checked with this before it is placed.
+///
+/// # Errors
+///
+/// The first reason why the bytes are not records of the order that `history` has.
+pub fn check_sequence(
+    group: &GroupId,
+    history: &History,
+    from: Lsn,
+    chain: u32,
+    bytes: &[u8],
+) -> Result<Vec<Indexed>, FormatError> {
+    let (mut at, mut chain, mut rest) = (from, chain, bytes);
+    let mut found = Vec::new();
+    while let Some(header) = rest.first_chunk() {
+        let (record, payload_crc) = Record::decode(group, header)?;
+        if record.lsn != at {
+            return Err(FormatError::RecordAddress { at, says: record.lsn });
+        }
+        if record.chain != chain {
+            return Err(FormatError::RecordChain(at));
+        }
+        if !is_of_its_epoch(&record, history) {
+            return Err(FormatError::RecordEpoch(at));
+        }
+        let whole =
+            usize::try_from(record.span()).ok().and_then(|span| rest.split_at_checked(span));
+        let (whole, behind) = whole.ok_or(FormatError::RecordCut(at))?;
+        let payload = &whole[HEADER_LEN..][..usize::try_from(record.payload_len()).unwrap_or(0)];
+        if !payload.is_empty() && payload_sum(group, at, payload) != payload_crc {
+            return Err(FormatError::PayloadChecksum(at));
+        }
+        chain = header_sum(header);
+        found.push(Indexed { record, sum: chain });
+        (at, rest) = (record.end(), behind);
+    }
+    if rest.is_empty() { Ok(found) } else { Err(FormatError::RecordCut(at)) }
+}
+
+/// Whether the history has the record's epoch from its first to its last byte.
+pub(crate) fn is_of_its_epoch(record: &Record, history: &History) -> bool {
+    let epochs = history.epochs();
+    let begun = epochs.partition_point(|epoch| epoch.start <= record.lsn);
+    let is_whole = epochs.get(begun).is_none_or(|next| record.end() <= next.start);
+    let epoch = begun.checked_sub(1).map(|at| epochs[at].epoch);
+    is_whole && epoch.is_some_and(|epoch| epoch.tag() == record.epoch)
+}
+
+const HEADER_LEN: usize = 64;
+const _: () = assert!(HEADER_LEN as u64 == RECORD_HEADER_LEN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Encoding, Kind};
+    use crate::names::{Epoch, EpochStart};
+
+    const GROUP: GroupId = GroupId([7; 16]);
+
+    fn history(starts: &[(u64, u64)]) -> History {
+        let epochs = (1..).zip(starts).map(|(number, (nonce, start))| EpochStart {
+            epoch: Epoch { number, restart: 0, nonce: *nonce },
+            start: Lsn(*start),
+            is_forced: false,
+        });
+        History::new(epochs.collect()).unwrap()
+    }
+
+    /// A write of 100 bytes, a mark, and a pad, at 640 and 832 and 960 and with the tags 5, 5 and 6.
+    fn sequence() -> Vec<u8> {
+        let (mut bytes, mut at, mut chain) = (Vec::new(), Lsn(640), 9);
+        for (kind, epoch, stored) in [(Kind::Write, 5, 100), (Kind::Mark, 5, 3), (Kind::Pad, 6, 64)]
+        {
+            let payload = vec![b'a'; if kind == Kind::Pad { 0 } else { stored }];
+            let record = Record {
+                lsn: at,
+                epoch,
+                chain,
+                kind,
+                encoding: Encoding::Plain,
+                volume: 0,
+                stored: u32::try_from(stored).unwrap(),
+                offset: 0,
+                len: 100,
+                time_ns: 0,
+                committed: Lsn(0),
+            };
+            let header = record.encode(&GROUP, payload_sum(&GROUP, at, &payload));
+            bytes.extend_from_slice(&header);
+            bytes.extend_from_slice(&payload);
+            (at, chain) = (record.end(), header_sum(&header));
+            bytes.resize(usize::try_from(at.since(Lsn(640))).unwrap(), 0);
+        }
+        bytes
+    }
+
+    fn check(bytes: &[u8]) -> Result<Vec<Indexed>, FormatError> {
+        check_sequence(&GROUP, &history(&[(5, 0), (6, 960)]), Lsn(640), 9, bytes)
+    }
+
+    #[test]
+    fn records_in_a_row_are_found() {
+        let found = check(&sequence()).unwrap();
+        let lsns: Vec<_> = found.iter().map(|found| found.record.lsn.0).collect();
+        assert_eq!(lsns, [640, 832, 960]);
+        assert_eq!(found[1].sum, found[2].record.chain);
+        assert_eq!(check(&[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn bytes_that_end_within_a_record_are_refused() {
+        let bytes = sequence();
+        for len in (1..bytes.len()).filter(|len| ![192, 320].contains(len)) {
+            let cut = check(&bytes[..len]);
+            assert!(matches!(cut, Err(FormatError::RecordCut(_))), "{len} bytes: {cut:?}");
+        }
+    }
+
+    #[test]
+    fn records_of_another_place_order_or_epoch_are_refused() {
+        let (bytes, epochs) = (sequence(), history(&[(5, 0), (6, 960)]));
+        let at = |from, chain, history: &History| {
+            check_sequence(&GROUP, history, Lsn(from), chain, &bytes).unwrap_err()
+        };
+        let moved = FormatError::RecordAddress { at: Lsn(704), says: Lsn(640) };
+        assert_eq!(at(704, 9, &epochs), moved);
+        assert_eq!(at(640, 8, &epochs), FormatError::RecordChain(Lsn(640)));
+        assert_eq!(at(640, 9, &history(&[(5, 0)])), FormatError::RecordEpoch(Lsn(960)));
+        assert_eq!(at(640, 9, &history(&[(5, 960)])), FormatError::RecordEpoch(Lsn(640)));
+        // The mark would lie in two epochs.
+        let split = history(&[(5, 0), (6, 896)]);
+        assert_eq!(at(640, 9, &split), FormatError::RecordEpoch(Lsn(832)));
+    }
+
+    #[test]
+    fn a_changed_bit_is_refused_except_where_no_payload_is() {
+        let bytes = sequence();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            let is_filling = (164..192).contains(&at) || (259..320).contains(&at) || at >= 384;
+            assert_eq!(check(&damaged).is_ok(), is_filling, "byte {at}");
+        }
+    }
+}

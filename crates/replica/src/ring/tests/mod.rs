@@ -1,0 +1,6 @@
+mod crash_images;
+mod files;
+mod order;
+mod run;
+mod stories;
+mod torn_sectors;
