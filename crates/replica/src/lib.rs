@@ -22,6 +22,7 @@ pub mod dirty;
 pub mod format;
 pub mod message;
 mod names;
+pub mod overlay;
 
 pub use log::Lsn;
 
