@@ -23,6 +23,7 @@ pub mod format;
 pub mod message;
 mod names;
 pub mod overlay;
+pub mod snapshot;
 
 pub use log::Lsn;
 
