@@ -24,6 +24,7 @@ pub mod message;
 mod names;
 pub mod overlay;
 pub mod snapshot;
+pub mod view;
 
 pub use log::Lsn;
 

@@ -186,8 +186,11 @@ impl Overlay {
         let mut at = offset;
         std::iter::from_fn(move || {
             let from = at;
-            at = (from - from % region + region).min(end);
-            (from < end).then_some((from, at))
+            if from >= end {
+                return None;
+            }
+            at = from.saturating_add(region - from % region).min(end);
+            Some((from, at))
         })
     }
 
@@ -475,6 +478,9 @@ impl BlockDevice for Overlay {
     }
 
     fn resize(&self, size: u64) -> Result<u64, BlockError> {
+        if size > SIZE_MAX {
+            return Err(BlockError::ConfigFixedSize);
+        }
         let size = size.next_multiple_of(u64::from(self.block));
         let present = self.size.fetch_max(size, Ordering::AcqRel);
         if size < present {
@@ -522,5 +528,7 @@ fn index(bytes: u64) -> usize {
 
 /// Bytes of a granule, unless the base's blocks are longer: the smallest write that file systems make.
 pub const GRANULE: u64 = 4096;
+/// Bytes of an overlay at most: no file is longer, and sums of offsets do not wrap.
+const SIZE_MAX: u64 = 1 << 62;
 /// Locks of an overlay: requests of different regions seldom meet in one.
 const LOCKS: usize = 64;

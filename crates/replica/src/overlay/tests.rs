@@ -160,6 +160,20 @@ fn an_overlay_that_cannot_keep_the_base_ends_and_says_so() {
 }
 
 #[test]
+fn ranges_that_no_device_has_are_refused_or_have_nothing_to_keep() {
+    let base = file(1 << 20);
+    let shown = overlay(&base, MANY);
+    for (offset, len) in [(u64::MAX, 1), (u64::MAX - 511, 512), (1 << 20, u64::MAX), (0, 0)] {
+        assert_eq!(shown.preserve(offset, len), Ok(()));
+    }
+    assert_eq!(shown.resize(u64::MAX), Err(BlockError::ConfigFixedSize));
+    assert_eq!(shown.resize(512), Err(BlockError::ConfigFixedSize));
+    shown.load(u64::MAX - 511, &[0; 512]).unwrap_err();
+    shown.load_zeroes(512, u64::MAX - 511).unwrap_err();
+    assert_eq!(shown.ended(), None);
+}
+
+#[test]
 fn a_store_that_fails_ends_the_overlay_and_not_the_base() {
     let base = file(1 << 20);
     base.write(0, &[5; 8192], Survives::Placed).unwrap();
