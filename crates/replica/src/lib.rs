@@ -18,6 +18,7 @@
 //! no clock, thread, socket or random number. [`format`] is what lies in memory and on disks.
 
 pub mod core;
+pub mod digest;
 pub mod dirty;
 pub mod format;
 pub mod message;
