@@ -331,7 +331,8 @@ pub const NODE_LEN: u64 = NODE_GRANULES as u64 * GRANULE;
 pub const STRETCH: u64 = 256 * NODE_LEN;
 /// Questions under way at most: one is answered while the answer to the other is compared.
 pub const ASKS_MAX: usize = 4;
-const GRANULE_LEN: usize = GRANULE as usize;
+const GRANULE_LEN: usize = 64 << 10;
+const _: () = assert!(GRANULE_LEN as u64 == GRANULE);
 /// Digests for which room is taken before they are there.
 const RESERVED_MAX: u64 = 1 << 16;
 /// What the key is for, as BLAKE3's key derivation wants it.

@@ -25,6 +25,8 @@ pub mod message;
 mod names;
 pub mod overlay;
 pub mod snapshot;
+#[cfg(test)]
+mod testing;
 pub mod view;
 
 pub use log::Lsn;

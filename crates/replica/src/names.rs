@@ -128,7 +128,7 @@ impl History {
 
     /// The newest epoch.
     pub fn current(&self) -> Epoch {
-        self.0.last().map_or(Epoch::default(), |last| last.epoch)
+        self.0.last().map_or_else(Epoch::default, |last| last.epoch)
     }
 
     /// The epoch to which the byte at `lsn` belongs.

@@ -4,26 +4,12 @@ use std::sync::{Arc, Mutex};
 use block::{BlockDevice, BlockError, Extent, FileDevice, Geometry, State, Survives, Zeroing};
 
 use super::{Ended, GRANULE, Overlay};
+use crate::testing::{self, Chance, bytes, file};
 
 const SIZE: u64 = (3 << 20) + 512;
 const MANY: u64 = 1 << 30;
 
-/// A sequence that depends on the seed alone (splitmix64).
-struct Chance(u64);
-
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
     /// A range of whole blocks in a device of `size` bytes.
     fn range(&mut self, size: u64) -> (u64, u64) {
         let from = self.below(size / 512);
@@ -37,20 +23,8 @@ impl Chance {
     }
 }
 
-fn file(size: u64) -> Arc<FileDevice> {
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(size).unwrap();
-    Arc::new(FileDevice::new(file).unwrap())
-}
-
 fn overlay(base: &Arc<FileDevice>, bytes_max: u64) -> Overlay {
     Overlay::new(Arc::<FileDevice>::clone(base), tempfile::tempfile().unwrap(), bytes_max)
-}
-
-fn bytes(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![1; device.geometry().size as usize];
-    device.read(0, &mut bytes).unwrap();
-    bytes
 }
 
 #[test]
@@ -60,21 +34,21 @@ fn an_overlay_is_what_was_written_over_what_the_base_was() {
         let base = file(SIZE);
         for _ in 0..20 {
             let (at, len) = chance.range(SIZE);
-            base.write(at, &vec![chance.next() as u8; len as usize], Survives::Placed).unwrap();
+            base.write(at, &vec![chance.byte(); testing::len(len)], Survives::Placed).unwrap();
         }
         let mut model = bytes(&*base);
         let shown = overlay(&base, MANY);
         for step in 0..200 {
             let (at, len) = chance.range(model.len() as u64);
-            let range = at as usize..(at + len) as usize;
-            let fill = chance.next() as u8;
+            let range = testing::len(at)..testing::len(at + len);
+            let fill = chance.byte();
             match chance.below(8) {
                 0 | 1 => {
-                    shown.write(at, &vec![fill; len as usize], Survives::Placed).unwrap();
+                    shown.write(at, &vec![fill; testing::len(len)], Survives::Placed).unwrap();
                     model[range.clone()].fill(fill);
                 }
                 2 => {
-                    shown.load(at, &vec![fill; len as usize]).unwrap();
+                    shown.load(at, &vec![fill; testing::len(len)]).unwrap();
                     model[range.clone()].fill(fill);
                 }
                 3 => {
@@ -83,13 +57,13 @@ fn an_overlay_is_what_was_written_over_what_the_base_was() {
                 }
                 4 if model.len() < 4 << 20 => {
                     let size = shown.resize(model.len() as u64 + 512).unwrap();
-                    model.resize(size as usize, 0);
+                    model.resize(testing::len(size), 0);
                 }
                 _ => {
                     shown.preserve(at, len).unwrap();
                     let in_base = base.geometry().size;
                     if at + len <= in_base {
-                        base.write(at, &vec![fill; len as usize], Survives::Placed).unwrap();
+                        base.write(at, &vec![fill; testing::len(len)], Survives::Placed).unwrap();
                     } else {
                         base.resize(at + len).unwrap();
                     }
@@ -108,7 +82,7 @@ fn states_are_true(shown: &Overlay, model: &[u8]) {
     let mut at = 0;
     while at < model.len() as u64 {
         let Extent { len, state } = shown.status(at, model.len() as u64 - at).unwrap();
-        let there = &model[at as usize..(at + len) as usize];
+        let there = &model[testing::len(at)..testing::len(at + len)];
         assert!(state == State::Data || there.iter().all(|byte| *byte == 0), "{at}");
         at += len;
     }
@@ -256,7 +230,7 @@ fn readers_never_see_a_base_that_changes_under_them() {
                 let mut chance = Chance(seed);
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     let (at, len) = chance.range(1 << 19);
-                    let mut found = vec![0; len as usize];
+                    let mut found = vec![0; testing::len(len)];
                     shown.read(at, &mut found).unwrap();
                     assert!(found.iter().all(|byte| *byte == 1), "{at}+{len}");
                 }
@@ -279,7 +253,7 @@ fn readers_never_see_a_base_that_changes_under_them() {
             let (at, len) = chance.range(1 << 20);
             let len = len.min(16384);
             shown.preserve(at, len).unwrap();
-            base.write(at, &vec![2; len as usize], Survives::Placed).unwrap();
+            base.write(at, &vec![2; testing::len(len)], Survives::Placed).unwrap();
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });

@@ -9,6 +9,7 @@ use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 
 use super::{How, KEPT_GRANULE, KeepError, Kept, Moment, SnapshotError, Snapshots, Source};
 use crate::names::GroupId;
+use crate::testing::{self, bytes};
 
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
@@ -72,22 +73,16 @@ fn parts(whole: &Arc<dyn Medium>) -> (Arc<dyn BlockDevice>, Arc<dyn Medium>) {
 }
 
 fn whole_len() -> usize {
-    (SIZE + Kept::file_len(SIZE, MANY)) as usize
+    testing::len(SIZE + Kept::file_len(SIZE, MANY))
 }
 
 /// What the volume has at first: each block its number; granule 2 is zeroes.
 fn at_first(base: &dyn BlockDevice) -> Vec<u8> {
     let blocks = SIZE / 512;
-    let bytes: Vec<u8> = (0..blocks).flat_map(|block| [block as u8 | 1; 512]).collect();
-    base.write(0, &bytes, Survives::Placed).unwrap();
+    let first: Vec<u8> = (0..blocks).flat_map(|block| [testing::low(block) | 1; 512]).collect();
+    base.write(0, &first, Survives::Placed).unwrap();
     base.write_zeroes(2 * KEPT_GRANULE, KEPT_GRANULE, Zeroing::MayFree, Survives::Placed).unwrap();
-    bytes_of(base)
-}
-
-fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![0xee; device.geometry().size as usize];
-    device.read(0, &mut bytes).unwrap();
-    bytes
+    bytes(base)
 }
 
 /// Changes of the volume under a snapshot, in which a crash comes at each event: `true` if the snapshot is what the
@@ -104,12 +99,12 @@ fn survives(recorder: Recorder, states_per_point: u64) -> Result<u64, String> {
     let k = KEPT_GRANULE;
     for (offset, len) in [(512, 512), (0, 1024), (k - 512, 1024), (2 * k, 512), (SIZE - 512, 512)] {
         kept.preserve_durably(offset, len).unwrap();
-        base.write(offset, &vec![0xff; len as usize], Survives::Placed).unwrap();
+        base.write(offset, &vec![0xff; testing::len(len)], Survives::Placed).unwrap();
     }
     base.flush().unwrap();
     kept.preserve_durably(0, SIZE).unwrap();
     base.write_zeroes(0, SIZE, Zeroing::MayFree, Survives::Placed).unwrap();
-    assert!(bytes_of(&kept) == first);
+    assert!(bytes(&kept) == first);
     let log = recorder.log();
     let budget = Budget { states_per_point, seed: 7 };
     let checked = check(&log, &made, budget, |state| {
@@ -120,15 +115,15 @@ fn survives(recorder: Recorder, states_per_point: u64) -> Result<u64, String> {
         let (base, store) = parts(&whole);
         let opened = Kept::open(Arc::clone(&base), store, ID, 0);
         let kept = opened.map_err(|error| format!("{error}"))?;
-        if bytes_of(&kept) != first {
+        if bytes(&kept) != first {
             return Err("the bytes are other ones".to_owned());
         }
         // It goes on, over what the crash has left of the batch under way.
         kept.preserve_durably(0, SIZE).map_err(|error| format!("{error}"))?;
-        base.write(0, &vec![0xaa; SIZE as usize], Survives::Placed).unwrap();
+        base.write(0, &vec![0xaa; testing::len(SIZE)], Survives::Placed).unwrap();
         let (base, store) = parts(&whole);
         let again = Kept::open(base, store, ID, 0).map_err(|error| format!("{error}"))?;
-        match bytes_of(&kept) == first && bytes_of(&again) == first {
+        match bytes(&kept) == first && bytes(&again) == first {
             true => Ok(()),
             false => Err("the bytes are other ones later".to_owned()),
         }
@@ -181,7 +176,7 @@ fn a_second_crash_after_the_first_loses_nothing() {
             let whole: Arc<dyn Medium> =
                 Arc::new(Recorder::after_crash(&second, state.image.to_vec()));
             let (base, store) = parts(&whole);
-            match bytes_of(&Kept::open(base, store, ID, 0).unwrap()) == first {
+            match bytes(&Kept::open(base, store, ID, 0).unwrap()) == first {
                 true => Ok(()),
                 false => Err("the bytes are other ones"),
             }
@@ -206,7 +201,7 @@ fn readers_see_the_snapshot_while_the_volume_changes() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    assert!(bytes_of(&kept) == first);
+                    assert!(bytes(&kept) == first);
                 }
             });
         }
@@ -217,7 +212,7 @@ fn readers_see_the_snapshot_while_the_volume_changes() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(bytes_of(&kept) == first);
+    assert!(bytes(&kept) == first);
 }
 
 fn memory(len: u64) -> Arc<dyn Medium> {
@@ -236,7 +231,7 @@ fn a_full_snapshot_refuses_and_keeps_what_it_has() {
     let full = kept.preserve_durably(4 * KEPT_GRANULE, 512);
     assert_eq!(full, Err(KeepError::ConfigOutgrown));
     assert_eq!(kept.preserve_durably(0, 512), Ok(()));
-    assert!(bytes_of(&kept) == first);
+    assert!(bytes(&kept) == first);
     assert_eq!(kept.held(), (most, most));
     assert_eq!(kept.write(0, &[1; 512], Survives::Placed), Err(BlockError::ConfigReadOnly));
 }
@@ -279,7 +274,7 @@ fn life_of_a_snapshot(directory: &std::path::Path) -> How {
     let snapshots = Snapshots::open(&kept_at, emulate).unwrap();
     let (file, one) = volume(directory, "one");
     let (_, two) = volume(directory, "two");
-    let first = bytes_of(&*one);
+    let first = bytes(&*one);
     let sources = [
         Source { device: Arc::clone(&one), file: Some(&file) },
         Source { device: Arc::clone(&two), file: None },
@@ -303,7 +298,7 @@ fn life_of_a_snapshot(directory: &std::path::Path) -> How {
     assert_eq!((&**name, facts.at, facts.group), ("before", Lsn(640), GroupId([3; 16])));
     let again = snapshots.get("before", &bases).unwrap();
     for number in 0..2 {
-        assert!(bytes_of(&*again.device(number).unwrap()) == first);
+        assert!(bytes(&*again.device(number).unwrap()) == first);
     }
     assert_eq!(again.facts(), facts);
     let refused = snapshots.get("before", &bases[..1]);

@@ -2,11 +2,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
-use block::{BlockDevice, FileDevice, Survives, Zeroing};
+use block::{BlockDevice, Survives, Zeroing};
 use log::Lsn;
 
 use super::{Point, Records, RecordsError, Room, VIEWS_MAX, View, ViewError, Views};
 use crate::format::{Contents, Encoding, Extent, Kind, Record};
+use crate::testing::{self, Chance, bytes, file};
 
 /// Records in memory, in a row.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ impl Order {
             kind,
             encoding: Encoding::Plain,
             volume,
-            stored: payload.len() as u32,
+            stored: u32::try_from(payload.len()).unwrap(),
             offset,
             len,
             time_ns: 1000 + 10 * self.all.len() as u64,
@@ -60,41 +61,27 @@ impl Records for Ring {
     }
 }
 
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 const SIZE: u64 = 128 << 10;
 
 fn volumes() -> Vec<Arc<dyn BlockDevice>> {
-    let volume = |_| -> Arc<dyn BlockDevice> {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(SIZE).unwrap();
-        Arc::new(FileDevice::new(file).unwrap())
-    };
-    (0..2).map(volume).collect()
+    (0..2).map(|_| -> Arc<dyn BlockDevice> { file(SIZE) }).collect()
 }
 
+/// An LSN, and what the volumes are there.
+type Moment = (Lsn, [Vec<u8>; 2]);
+
 /// A random order over two volumes, and what the volumes are at the end of each record.
-fn order(seed: u64, count: usize) -> (Ring, Vec<(Lsn, [Vec<u8>; 2])>) {
+fn order(seed: u64, count: usize) -> (Ring, Vec<Moment>) {
     let (mut order, mut chance) = (Order::default(), Chance(seed));
-    let mut model = [vec![0; SIZE as usize], vec![0; SIZE as usize]];
+    let mut model = [vec![0; testing::len(SIZE)], vec![0; testing::len(SIZE)]];
     let mut points = vec![(Lsn(0), model.clone())];
     for number in 0..count {
-        let volume = chance.below(2) as u8;
+        let volume = chance.byte() % 2;
         let now = &mut model[usize::from(volume)];
         let size = now.len() as u64;
         let offset = chance.below(size / 512) * 512;
         let len = (1 + chance.below(20).min(size / 512 - offset / 512 - 1)) * 512;
-        let range = offset as usize..(offset + len) as usize;
+        let range = testing::len(offset)..testing::len(offset + len);
         match chance.below(10) {
             0 => {
                 now[range].fill(0);
@@ -105,14 +92,14 @@ fn order(seed: u64, count: usize) -> (Ring, Vec<(Lsn, [Vec<u8>; 2])>) {
                 order.push(Kind::Zero, volume, offset, len, &[]);
             }
             2 if size < 2 * SIZE => {
-                now.resize(size as usize + 1536, 0);
+                now.resize(testing::len(size) + 1536, 0);
                 order.push(Kind::Resize, volume, 0, size + 1536, &[]);
             }
             3 => {
                 order.push(Kind::Mark, 0, 0, 0, format!("m{number}").as_bytes());
             }
             _ => {
-                let bytes: Vec<u8> = range.clone().map(|_| chance.below(256) as u8).collect();
+                let bytes: Vec<u8> = range.clone().map(|_| chance.byte()).collect();
                 now[range].copy_from_slice(&bytes);
                 order.push(Kind::Write, volume, offset, len, &bytes);
             }
@@ -153,12 +140,6 @@ fn apply(
     record.end()
 }
 
-fn bytes(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![1; device.geometry().size as usize];
-    device.read(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn shows(view: &View, model: &[Vec<u8>; 2]) -> bool {
     view.volumes().iter().zip(model).all(|(volume, model)| bytes(&**volume) == *model)
 }
@@ -188,12 +169,12 @@ fn a_view_at_any_point_has_all_volumes_exactly_there_while_the_destination_goes_
                 }
             }
             let ahead: Vec<_> = points.iter().filter(|(lsn, _)| *lsn >= at).collect();
-            let (lsn, model) = ahead[chance.below(ahead.len() as u64) as usize];
+            let (lsn, model) = ahead[chance.index(ahead.len())];
             let view = open(&views, &ring, &Point::Lsn(*lsn)).unwrap();
             assert_eq!(view.at(), *lsn);
             assert!(shows(&view, model), "seed {seed}, {lsn} with {at} applied");
             if open_views.len() == VIEWS_MAX - 1 {
-                let gone: (View, _) = open_views.remove(chance.below(8) as usize);
+                let gone: (View, _) = open_views.remove(chance.index(8));
                 drop(gone);
             }
             open_views.push((view, model));
@@ -213,7 +194,7 @@ fn views_are_made_while_another_thread_applies() {
         let made = scope.spawn(|| {
             let (mut made, mut chance) = (0, Chance(4));
             while !done.load(Ordering::Relaxed) {
-                let (lsn, model) = &points[chance.below(points.len() as u64) as usize];
+                let (lsn, model) = &points[chance.index(points.len())];
                 match open(&views, &ring, &Point::Lsn(*lsn)) {
                     Ok(view) => assert!(shows(&view, model), "{lsn}"),
                     Err(ViewError::ConfigOutOfRange { available, .. }) => {
