@@ -1,37 +1,13 @@
 //! Where a point lies in the order, and which points can be had.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use log::Lsn;
 
-use super::ViewError;
-use super::point::{Point, Utc};
+use super::error::{Available, ViewError};
+use super::point::Point;
 use super::records::{Go, Records, RecordsError, each};
 use crate::format::{Kind, Record};
-
-/// Which points of an order a member can show.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Available {
-    /// The oldest: what the member's volumes hold.
-    pub from: Lsn,
-    /// The newest.
-    pub to: Lsn,
-    /// When the first record above `from` was made, in nanoseconds since 1970; `None` where there is none.
-    pub first_ns: Option<u64>,
-    /// When the last record below `to` was made.
-    pub last_ns: Option<u64>,
-}
-
-impl fmt::Display for Available {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.from, self.to)?;
-        match (self.first_ns, self.last_ns) {
-            (Some(first), Some(last)) => write!(f, " ({} to {})", Utc(first), Utc(last)),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// A mark that a view can be made at.
 #[derive(Clone, Debug, Eq, PartialEq)]

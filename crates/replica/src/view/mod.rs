@@ -17,6 +17,7 @@
 //! A change that was begun and not finished (a crash, a failed disk) leaves the volumes between two points. Nothing below
 //! its end can be shown then, and everything above can: the view loads the change once more. That bound is the *floor*.
 
+mod error;
 mod find;
 mod point;
 mod records;
@@ -27,11 +28,12 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use block::{BlockDevice, BlockError};
+use block::BlockDevice;
 use log::Lsn;
 
+pub use self::error::{Available, ViewError};
 use self::find::Position;
-pub use self::find::{Available, MARKS_MAX, Mark};
+pub use self::find::{MARKS_MAX, Mark};
 pub use self::point::{NoPoint, Point, Utc};
 use self::records::{Go, each};
 pub use self::records::{Records, RecordsError};
@@ -69,57 +71,6 @@ pub struct Room<'p> {
     pub directory: &'p Path,
     /// Bytes of each volume that may be stored.
     pub bytes_max: u64,
-}
-
-/// Why there is no view.
-#[derive(Debug, thiserror::Error)]
-pub enum ViewError {
-    /// The volumes are beyond the point, or the order does not reach it.
-    #[error("no view at {point}: the points from {available} can be had")]
-    ConfigOutOfRange {
-        /// What was asked.
-        point: Point,
-        /// What there is.
-        available: Available,
-    },
-    /// No mark of the name lies in what can be shown.
-    #[error("no mark named {name:?} lies in what can be shown")]
-    ConfigNoMark {
-        /// What was asked.
-        name: String,
-    },
-    /// The volumes are a mixture of moments.
-    #[error(
-        "the volumes are being copied and are no copy at one moment; the snapshot of before is"
-    )]
-    ConfigMixed,
-    /// As many views are open as may be.
-    #[error("{VIEWS_MAX} views are open")]
-    ConfigTooMany,
-    /// The changes of the view cannot be stored there.
-    #[error("the store of a view: {0}")]
-    Store(#[from] io::Error),
-    /// The records cannot be had.
-    #[error(transparent)]
-    Records(#[from] RecordsError),
-    /// A record is about a volume that the member does not have.
-    #[error("the record at {at} is about volume {volume}")]
-    MediaVolume {
-        /// The record.
-        at: Lsn,
-        /// The volume.
-        volume: u8,
-    },
-    /// What a record changes cannot be laid over the volume.
-    #[error("volume {volume}, the record at {at}: {error}")]
-    Load {
-        /// The record.
-        at: Lsn,
-        /// The volume.
-        volume: u8,
-        /// Why.
-        error: BlockError,
-    },
 }
 
 impl Views {
@@ -216,7 +167,7 @@ impl Views {
         }
         views.retain(|view| view.iter().any(|it| it.strong_count() > 0));
         if views.len() == VIEWS_MAX {
-            return Err(ViewError::ConfigTooMany);
+            return Err(ViewError::ConfigTooMany { most: VIEWS_MAX });
         }
         // The volumes went on while the point was looked for.
         if at < position.floor {

@@ -345,7 +345,7 @@ fn a_mixture_shows_no_view_and_no_more_views_than_may_be_are_open() {
     let mut all: Vec<View> =
         (0..VIEWS_MAX).map(|_| open(&views, &ring, &Point::Latest).unwrap()).collect();
     let refused = open(&views, &ring, &Point::Latest).unwrap_err();
-    assert!(matches!(refused, ViewError::ConfigTooMany));
+    assert!(matches!(refused, ViewError::ConfigTooMany { most: VIEWS_MAX }));
     all.pop();
     open(&views, &ring, &Point::Latest).unwrap();
     views.set_contents(Contents::Mixed);
