@@ -13,6 +13,7 @@
 //!     InSync      who is                   ->
 //!                                          <-  Stored
 //!     TakeOver    be the source            ->
+//!                                          <-  Differs   a verify record found something
 //! ```
 //!
 //! Messages of one connection arrive in order. Bytes of records lie beside [`Message::Records`] and
@@ -45,12 +46,13 @@ pub enum Message {
         end: Lsn,
         /// Everything below this is in its volumes.
         applied: Lsn,
-        /// Whether its volumes are a copy at one moment.
+        /// What is in its volumes is below this.
+        bound: Lsn,
+        /// Whether its volumes and its ring have a copy at one moment.
         is_consistent: bool,
-        /// Where its volumes may hold what records at or above this made of them, which it can list: `(lsn, extent)` of
-        /// the records it has applied and still has, oldest first. At most [`EXTENTS_MAX`].
+        /// What the records of its ring change: `(lsn, extent)`, oldest first. At most [`EXTENTS_MAX`], the newest.
         recent: Vec<(Lsn, Extent)>,
-        /// The oldest record that `recent` speaks of: what the member has applied of later ones is in the list.
+        /// From where on `recent` lists all.
         recent_from: Lsn,
     },
     /// A member does not do what a message asks.
@@ -66,6 +68,10 @@ pub enum Message {
         chain: u32,
         /// Everything below this is committed.
         committed: Lsn,
+        /// Who is in sync, and how often that has changed in the epoch.
+        in_sync: MemberSet,
+        /// See `in_sync`.
+        set_version: u64,
         /// Whether copies will come, so that the volumes are no copy at one moment until [`Message::Consistent`].
         with_copies: bool,
     },
@@ -82,12 +88,16 @@ pub enum Message {
         /// Everything below this is committed.
         committed: Lsn,
     },
-    /// Everything below is durable in the member's ring.
+    /// How far the member is.
     Durable {
-        /// Behind the last durable byte.
+        /// Everything below this is in its memory.
+        placed: Lsn,
+        /// Everything below this is durable in its ring.
         to: Lsn,
         /// Everything below this is in its volumes.
         applied: Lsn,
+        /// The oldest record that its ring keeps.
+        start: Lsn,
     },
     /// Everything below is committed.
     Committed {
@@ -126,6 +136,13 @@ pub enum Message {
         /// One for each granule, in order.
         digests: Vec<[u8; 16]>,
     },
+    /// What the member holds is not what a verify record says.
+    Differs {
+        /// The record.
+        lsn: Lsn,
+        /// The range.
+        extent: Extent,
+    },
     /// All copies have been sent: once everything below `at` is applied, the volumes are a copy at one moment.
     Consistent {
         /// The epoch that says so.
@@ -153,6 +170,8 @@ pub enum Message {
         epoch: Epoch,
         /// Where it ends.
         end: Lsn,
+        /// The epoch that begins.
+        next: Epoch,
     },
     /// Whoever sent this is there.
     Alive,

@@ -82,19 +82,34 @@ impl fmt::Display for MemberSet {
     }
 }
 
-/// One start of a source. Each has a greater number than those that its source knew; the nonce, random, tells two
-/// sources apart that took the same number without knowing of each other.
+/// One start of a source. Promotions come before restarts: a source that starts again outranks itself, but not another
+/// member that was promoted meanwhile. The nonce, random, tells two sources of one rank apart.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Epoch {
-    /// Grows with each start of a source.
+    /// Grows with each promotion.
     pub number: u32,
+    /// How often the source has started again since it was promoted.
+    pub restart: u32,
     /// Random.
     pub nonce: u64,
 }
 
+impl Epoch {
+    /// Which of two sources leads.
+    pub const fn rank(self) -> (u32, u32) {
+        (self.number, self.restart)
+    }
+
+    /// What records of the epoch carry: the low half of the nonce.
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub const fn tag(self) -> u32 {
+        self.nonce as u32
+    }
+}
+
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "epoch {}", self.number)
+        write!(f, "epoch {}.{}", self.number, self.restart)
     }
 }
 
@@ -105,9 +120,11 @@ pub struct EpochStart {
     pub epoch: Epoch,
     /// LSN of its first record.
     pub start: Lsn,
+    /// Whether its source was promoted though it may have lacked what the source before had acknowledged.
+    pub is_forced: bool,
 }
 
-/// The epochs that made the order of a group, oldest first. Starts never fall, numbers always grow.
+/// The epochs that made the order of a group, oldest first. Starts never fall, ranks always grow.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct History(Vec<EpochStart>);
 
@@ -116,7 +133,7 @@ impl History {
     pub fn new(epochs: Vec<EpochStart>) -> Option<Self> {
         let is_one = epochs.len() <= EPOCHS_MAX
             && epochs.windows(2).all(|pair| {
-                pair[0].start <= pair[1].start && pair[0].epoch.number < pair[1].epoch.number
+                pair[0].start <= pair[1].start && pair[0].epoch.rank() < pair[1].epoch.rank()
             });
         is_one.then_some(Self(epochs))
     }
@@ -136,13 +153,27 @@ impl History {
         self.0.iter().rev().find(|it| it.start <= lsn).map(|it| it.epoch)
     }
 
-    /// Begins `epoch` at `start`. Epochs of which no byte is left go.
-    pub fn begin(&mut self, epoch: Epoch, start: Lsn) {
+    /// Begins an epoch. Epochs of which no byte is left go.
+    pub fn begin(&mut self, begins: EpochStart) {
+        // What was lost by force before the epochs that go stays lost.
+        let start = begins.start;
+        let is_forced =
+            begins.is_forced || self.0.iter().any(|it| it.start >= start && it.is_forced);
         self.0.retain(|it| it.start < start);
         if self.0.len() == EPOCHS_MAX {
             self.0.remove(0);
         }
-        self.0.push(EpochStart { epoch, start });
+        self.0.push(EpochStart { is_forced, ..begins });
+    }
+
+    /// Whether this order has epochs behind the last one that it shares with `other`.
+    pub fn went_on_without(&self, other: &Self) -> bool {
+        self.0.last().is_some_and(|last| !other.0.iter().any(|its| its.epoch == last.epoch))
+    }
+
+    /// Whether a source was promoted by force at or behind `lsn`.
+    pub fn was_forced_since(&self, lsn: Lsn) -> bool {
+        self.0.iter().any(|it| it.start >= lsn && it.is_forced)
     }
 
     /// Where the bytes of the `at`th epoch end, in an order that ends at `end`.
@@ -154,7 +185,7 @@ impl History {
     /// they share no epoch.
     pub fn common(&self, end: Lsn, other: &Self, other_end: Lsn) -> Option<Lsn> {
         let (mine, theirs) = self.0.iter().enumerate().rev().find_map(|(mine, it)| {
-            let theirs = other.0.iter().position(|its| its == it)?;
+            let theirs = other.0.iter().position(|its| its.epoch == it.epoch)?;
             Some((mine, theirs))
         })?;
         Some(self.end_of(mine, end).min(other.end_of(theirs, other_end)))
@@ -166,13 +197,14 @@ mod tests {
     use super::*;
 
     fn epoch(number: u32, nonce: u64) -> Epoch {
-        Epoch { number, nonce }
+        Epoch { number, restart: 0, nonce }
     }
 
     fn history(epochs: &[(u32, u64, u64)]) -> History {
         let epochs = epochs.iter().map(|(number, nonce, start)| EpochStart {
             epoch: epoch(*number, *nonce),
             start: Lsn(*start),
+            is_forced: false,
         });
         History::new(epochs.collect()).unwrap()
     }
@@ -204,7 +236,7 @@ mod tests {
     #[test]
     fn an_epoch_without_a_byte_goes_when_the_next_one_begins() {
         let mut history = history(&[(1, 7, 0), (2, 8, 640)]);
-        history.begin(epoch(3, 9), Lsn(640));
+        history.begin(EpochStart { epoch: epoch(3, 9), start: Lsn(640), is_forced: false });
         assert_eq!(history.epochs().len(), 2);
         assert_eq!(history.epoch_at(Lsn(640)), Some(epoch(3, 9)));
         assert_eq!(history.epoch_at(Lsn(639)), Some(epoch(1, 7)));

@@ -1,1 +1,432 @@
-//! Decides what a member of a group does.
+//! Decides what a member of a group does, and does nothing itself.
+//!
+//! [`Core::step`] takes an [`Event`] and the time and returns [`Action`]s; [`Core::submit`] gives a change its place in
+//! the order. What a driver has to do with actions stands at [`Lane`]. The core knows LSNs and extents, never bytes.
+//!
+//! ```text
+//!   config     what the operator decided
+//!   event      events, actions
+//!   order      the records of this member: assigned, placed, durable, kept
+//!   mod        the member: its label, its role, the steps
+//!   source     peers, their streams, who is in sync, what is committed
+//!   joining    how a member that comes back is taken in
+//!   destination  following a source, applying, copies
+//!   checkpoint how ring space gets free
+//! ```
+
+mod checkpoint;
+mod config;
+mod destination;
+mod event;
+mod joining;
+mod order;
+mod source;
+mod status;
+
+use std::collections::VecDeque;
+
+use log::Lsn;
+
+pub use self::config::{Config, Congestion, Mode};
+pub use self::event::{Action, Denial, Event, Lane, News, Wish};
+pub use self::order::Entry;
+pub use self::source::{Admitted, Denied, Draft};
+pub use self::status::{MemberState, Status};
+
+use self::checkpoint::Checkpoint;
+use self::destination::Destination;
+use self::order::Order;
+use self::source::Source;
+use crate::dirty::DirtyMap;
+use crate::format::{Contents, Label, Position};
+use crate::message::{Message, Peer};
+use crate::names::{Epoch, EpochStart, History, MEMBERS_MAX, MemberId};
+
+/// A member of a group.
+#[derive(Debug)]
+pub struct Core {
+    config: Config,
+    /// As it is wanted; the driver may still be storing it.
+    label: Label,
+    /// The sequence of the label that is durable.
+    stored: u64,
+    /// What happens once labels are durable.
+    after: VecDeque<(u64, AfterLabel)>,
+    order: Order,
+    /// Everything below is committed, as far as this member knows.
+    committed: Lsn,
+    /// Everything below is in the volumes.
+    applied: Lsn,
+    /// Up to where the volumes may have been written before this member started.
+    replayed: Lsn,
+    /// At a source: records above `applied` that are in their volume.
+    applied_apart: Vec<Lsn>,
+    /// What is under way by [`Action::Apply`].
+    applying: bool,
+    /// What is under way by [`Action::Persist`].
+    persisting: Option<Lsn>,
+    checkpoint: Checkpoint,
+    role: Role,
+    has_failed: bool,
+    now: u64,
+    actions: Vec<Action>,
+}
+
+#[derive(Debug)]
+enum Role {
+    Source(Box<Source>),
+    Destination(Box<Destination>),
+}
+
+/// What waits for a label.
+#[derive(Clone, Debug)]
+enum AfterLabel {
+    /// The epoch of this source has begun.
+    EpochBegun,
+    /// The set in sync is stored here.
+    SetStored,
+    /// The member follows the source.
+    Following(Peer),
+    /// The member knows who is in sync.
+    SetKnown(Peer, u64),
+    /// The ring is free below.
+    Freed,
+    /// Committed is durable as this LSN.
+    CommittedKnown(Lsn),
+    /// Nothing waits.
+    Nothing,
+}
+
+/// What a driver has found when a member starts.
+#[derive(Debug)]
+pub struct Found {
+    /// The label in force.
+    pub label: Label,
+    /// The records of the ring from the label's start; all of them are durable.
+    pub entries: Vec<Entry>,
+    /// The dirty maps of the other members, as they were stored; clean ones where none was.
+    pub dirty: Vec<(MemberId, DirtyMap)>,
+}
+
+impl Core {
+    /// A member as it was found. It is a destination until it is promoted or, if it was the source, until
+    /// [`Core::resume_as_source`].
+    pub fn new(config: Config, found: Found) -> Self {
+        let Found { label, entries, dirty } = found;
+        let order = Order::new(config.capacity, label.start, label.start_chain, entries);
+        let applied = label.start;
+        let committed = label.committed.max(order.named_committed()).max(applied).min(order.end());
+        // What a source wrote to its volumes was committed, and may be all that is in its ring.
+        let bound = match label.is_source {
+            true => order.end(),
+            false => committed.max(label.bound.min(order.end())),
+        };
+        let destination = Destination::new(bound, dirty);
+        Self {
+            stored: label.sequence,
+            label,
+            after: VecDeque::new(),
+            order,
+            committed,
+            applied,
+            replayed: bound,
+            applied_apart: Vec::new(),
+            applying: false,
+            persisting: None,
+            checkpoint: Checkpoint::Idle,
+            role: Role::Destination(Box::new(destination)),
+            has_failed: false,
+            now: 0,
+            actions: Vec::new(),
+            config,
+        }
+    }
+
+    /// Whether the member was the source when it stopped.
+    pub fn was_source(&self) -> bool {
+        self.label.is_source
+    }
+
+    /// The label of a member of a new group.
+    pub fn first_label(config: &Config) -> Label {
+        Label { group: config.group, member: config.me, ..Label::default() }
+    }
+
+    /// What has happened, and what is to be done. Actions of one lane are carried out in their order.
+    pub fn step(&mut self, now: u64, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        self.take(event);
+        self.go_on();
+        std::mem::take(&mut self.actions)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Placed(lsn) => {
+                self.order.is_placed(lsn);
+            }
+            Event::RingDurable(to) => {
+                self.persisting = None;
+                self.order.is_durable(to);
+            }
+            Event::Applied(lsn) => self.is_applied(lsn),
+            Event::AppliedTo(to) => {
+                self.applying = false;
+                self.applied = self.applied.max(to);
+            }
+            Event::VolumesDurable(to) => self.volumes_are_durable(to),
+            Event::LabelStored(sequence) => self.label_is_stored(sequence),
+            Event::DirtyStored(member, number) => self.dirty_is_stored(member, number),
+            Event::StorageFailed => self.storage_failed(),
+            Event::Tick => self.tick(),
+            Event::Wanted(wish) => self.wants(wish),
+            Event::Revoked
+            | Event::WritersStopped
+            | Event::Proposed { .. }
+            | Event::Dialed(_)
+            | Event::Shipped(..)
+            | Event::DurableThere(..)
+            | Event::CopiesSent(..)
+            | Event::SnapshotTaken
+            | Event::Accepted(_)
+            | Event::Lost(_)
+            | Event::Said(..)
+            | Event::Received { .. }
+            | Event::NotReceived(_)
+            | Event::CopyPut
+            | Event::CopiesDurable(_) => self.take_by_role(event),
+        }
+    }
+
+    fn take_by_role(&mut self, event: Event) {
+        match (&self.role, event) {
+            (Role::Source(_), Event::Proposed { number, is_taken }) => {
+                self.is_proposed(number, is_taken);
+            }
+            (Role::Source(_), Event::WritersStopped) => self.writers_have_stopped(),
+            (Role::Source(_), Event::Dialed(peer)) => self.greet(peer),
+            (Role::Source(_), Event::Shipped(peer, to)) => self.is_shipped(peer, to),
+            (Role::Source(_), Event::DurableThere(peer, to)) => self.is_durable_there(peer, to),
+            (Role::Source(_), Event::CopiesSent(peer, extent, count)) => {
+                self.copies_are_sent(peer, extent, count);
+            }
+            (Role::Source(_), Event::Lost(peer)) => self.has_lost(peer),
+            (Role::Source(_), Event::Said(peer, message)) => self.hear_as_source(peer, message),
+            (Role::Destination(_), Event::Said(peer, message)) => {
+                self.hear_as_destination(peer, message);
+            }
+            (Role::Destination(_), Event::Dialed(peer)) => self.act(Action::Disconnect(peer)),
+            (Role::Destination(_), Event::Lost(peer)) => self.source_is_lost(peer),
+            (Role::Destination(_), Event::Received { peer, entries, committed }) => {
+                self.has_received(peer, entries, committed);
+            }
+            (Role::Destination(_), Event::NotReceived(peer)) => self.has_not_received(peer),
+            (Role::Destination(_), Event::CopyPut) => self.copy_is_put(),
+            (Role::Destination(_), Event::CopiesDurable(count)) => self.copies_are_durable(count),
+            (Role::Destination(_), Event::SnapshotTaken) => self.snapshot_is_taken(),
+            (Role::Destination(_), Event::Revoked) => self.is_revoked(),
+            // What comes late from before a change of roles.
+            _ => {}
+        }
+    }
+
+    /// What follows from what is known now.
+    fn go_on(&mut self) {
+        if self.has_failed {
+            return;
+        }
+        self.persist();
+        match self.role {
+            Role::Source(_) => self.go_on_as_source(),
+            Role::Destination(_) => self.go_on_as_destination(),
+        }
+        self.check_room();
+    }
+
+    // One at a time: what is placed meanwhile is made durable together.
+    fn persist(&mut self) {
+        if self.persisting.is_none() && self.order.placed() > self.order.durable() {
+            self.persisting = Some(self.order.placed());
+            self.act(Action::Persist(self.order.placed()));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    fn tell(&mut self, news: News) {
+        self.act(Action::Tell(news));
+    }
+
+    fn send(&mut self, peer: Peer, message: Message) {
+        self.act(Action::Send(peer, message));
+    }
+
+    // At a source, records come into their volumes in any order.
+    fn is_applied(&mut self, lsn: Lsn) {
+        if lsn >= self.applied {
+            self.applied_apart.push(lsn);
+        }
+        self.settle_applied();
+    }
+
+    fn settle_applied(&mut self) {
+        let limit = self.committed;
+        let mut applied = self.applied;
+        for entry in self.order.range(applied, limit) {
+            let is_there = match self.applied_apart.iter().position(|lsn| *lsn == entry.lsn) {
+                Some(at) => {
+                    self.applied_apart.swap_remove(at);
+                    true
+                }
+                None => entry.kind == crate::format::Kind::Pad,
+            };
+            if !is_there {
+                break;
+            }
+            applied = entry.end;
+        }
+        self.applied = applied;
+    }
+
+    fn store_label(&mut self, after: AfterLabel) {
+        self.label.sequence += 1;
+        self.label.committed = self.label.committed.max(self.committed);
+        self.after.push_back((self.label.sequence, after));
+        self.act(Action::StoreLabel(Box::new(self.label.clone())));
+    }
+
+    fn label_is_stored(&mut self, sequence: u64) {
+        self.stored = self.stored.max(sequence);
+        while self.after.front().is_some_and(|(of, _)| *of <= self.stored) {
+            let Some((_, after)) = self.after.pop_front() else { break };
+            match after {
+                AfterLabel::EpochBegun => self.epoch_has_begun(),
+                AfterLabel::SetStored => self.set_is_stored(),
+                AfterLabel::Following(peer) => self.follows(peer),
+                AfterLabel::SetKnown(peer, version) => {
+                    self.send_to_source(peer, Message::Stored { version });
+                }
+                AfterLabel::Freed => self.is_freed(),
+                AfterLabel::CommittedKnown(to) => self.committed_is_known(to),
+                AfterLabel::Nothing => {}
+            }
+        }
+    }
+
+    fn storage_failed(&mut self) {
+        if self.has_failed {
+            return;
+        }
+        self.has_failed = true;
+        self.tell(News::StorageFailed);
+        self.act(Action::StopWriters);
+        let peers: Vec<Peer> = match &self.role {
+            Role::Source(source) => source.connections().collect(),
+            Role::Destination(destination) => destination.connection().into_iter().collect(),
+        };
+        for peer in peers {
+            self.act(Action::Disconnect(peer));
+        }
+    }
+
+    fn wants(&mut self, wish: Wish) {
+        let denial = match (&mut self.role, wish) {
+            (Role::Source(_), Wish::Promote { .. }) => Some(Denial::IsSource),
+            (Role::Destination(_), Wish::Promote { nonce, above, by_force }) => {
+                let epoch = self.next_epoch(nonce, above);
+                self.promote(epoch, by_force).err()
+            }
+            (Role::Source(_), Wish::Demote) => {
+                self.step_down();
+                None
+            }
+            (Role::Destination(_), _) => Some(Denial::NotSource),
+            (Role::Source(_), wish) => self.wants_as_source(wish).err(),
+        };
+        if let Some(denial) = denial {
+            self.tell(News::Denied(denial));
+        }
+    }
+
+    /// Begins an epoch of this member, at the end of its order.
+    fn begin_epoch(&mut self, epoch: Epoch, is_forced: bool) {
+        let start = self.order.end();
+        self.label.history.begin(EpochStart { epoch, start, is_forced });
+        self.label.is_source = true;
+    }
+
+    /// The next epoch: newer than all that this member or, with number `above`, the witness knows.
+    fn next_epoch(&self, nonce: u64, above: u32) -> Epoch {
+        Epoch { number: self.label.history.current().number.max(above) + 1, restart: 0, nonce }
+    }
+
+    fn tick(&mut self) {
+        match self.role {
+            Role::Source(_) => self.tick_as_source(),
+            Role::Destination(_) => self.tick_as_destination(),
+        }
+    }
+
+    /// Whether this member is a source, which may not be ready yet.
+    pub fn is_source(&self) -> bool {
+        matches!(self.role, Role::Source(_))
+    }
+
+    /// Everything below is committed, as far as this member knows.
+    pub fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    /// Everything below is in the volumes.
+    pub fn applied(&self) -> Lsn {
+        self.applied
+    }
+
+    /// The oldest record that the ring keeps, and where the next one goes.
+    pub fn kept(&self) -> (Lsn, Lsn) {
+        (self.order.start(), self.order.end())
+    }
+
+    /// The epochs that made this member's order.
+    pub fn history(&self) -> &History {
+        &self.label.history
+    }
+
+    /// The label as it is wanted.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// Whether the volumes are a copy at one moment, and may be mounted.
+    pub fn is_consistent(&self) -> bool {
+        self.has_whole_copy() && self.applied >= self.replayed
+    }
+
+    /// Whether volumes and ring have what a copy at one moment needs.
+    fn has_whole_copy(&self) -> bool {
+        match self.label.contents {
+            Contents::Consistent => true,
+            Contents::Mixed => false,
+            Contents::MixedUntil(at) => self.applied >= at,
+        }
+    }
+
+    /// Checksum of the header of the record that ends at `lsn`, while the ring keeps it.
+    pub fn sum_before(&self, lsn: Lsn) -> Option<u32> {
+        self.order.chain_at(lsn)
+    }
+
+    /// Whether records are being applied right now, or copies put.
+    pub fn is_applying(&self) -> bool {
+        self.applying
+    }
+
+    fn clean_map(&self) -> DirtyMap {
+        DirtyMap::clean(&self.config.volumes)
+    }
+}
+
+/// Positions of members of which nothing is known.
+const UNKNOWN: [Position; MEMBERS_MAX as usize] = [Position::Unknown; MEMBERS_MAX as usize];

@@ -22,6 +22,8 @@ pub struct Label {
     pub start_chain: u32,
     /// Everything below this is known to be committed.
     pub committed: Lsn,
+    /// What the volumes hold is below this, if the member is no source and knows of no later committed record.
+    pub bound: Lsn,
     /// Who has every acknowledged record, as far as this member knows.
     pub in_sync: MemberSet,
     /// How often `in_sync` has changed in this epoch.
@@ -40,9 +42,10 @@ pub enum Contents {
     /// What the records up to some LSN made of them: a copy at one moment.
     #[default]
     Consistent,
-    /// Blocks of several moments, until all copies have arrived and everything below the LSN that the source then
-    /// names is applied.
+    /// Blocks of several moments; copies are missing.
     Mixed,
+    /// All copies are there: a copy at one moment once everything below the LSN is applied.
+    MixedUntil(Lsn),
 }
 
 /// What a source knows of another member, and has made durable.

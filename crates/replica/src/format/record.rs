@@ -52,7 +52,7 @@ pub struct Record {
     /// Its address in the order of the group; a multiple of [`RECORD_ALIGN`]. It lies in the ring at `lsn % capacity`,
     /// and does not cross the end of the ring.
     pub lsn: Lsn,
-    /// Number of the epoch whose source made it.
+    /// [`crate::Epoch::tag`] of the epoch whose source made it.
     pub epoch: u32,
     /// Checksum of the header of the record before it; 0 where there is none.
     pub chain: u32,

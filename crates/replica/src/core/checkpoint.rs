@@ -1,0 +1,183 @@
+//! How ring space gets free: what the volumes have durably, and no member in sync lacks, is forgotten.
+//!
+//! ```text
+//!   idle --> flushing the volumes --> noting what absent members lack --> storing the label --> idle, with room
+//! ```
+
+use log::Lsn;
+
+use super::event::{Action, News};
+use super::{AfterLabel, Core, Role};
+use crate::core::Congestion;
+use crate::format::{Contents, Position};
+use crate::message::Peer;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Checkpoint {
+    Idle,
+    /// The volumes are being flushed as they are at this LSN.
+    Flushing,
+    /// The maps of members that lack what is to be forgotten are being stored.
+    Noting(Lsn),
+    /// The label is being stored.
+    Storing(Lsn),
+}
+
+impl Checkpoint {
+    pub(super) fn is_idle(self) -> bool {
+        self == Self::Idle
+    }
+}
+
+impl Core {
+    /// Begins to free ring space when there is little left.
+    pub(super) fn check_room(&mut self) {
+        if !self.checkpoint.is_idle() || self.has_failed {
+            return;
+        }
+        let (used, capacity) = (self.order.used(), self.order.capacity());
+        let frees = self.floor(self.applied) > self.order.start();
+        if (used > capacity / 2 && frees) || self.label_lags() {
+            self.checkpoint = Checkpoint::Flushing;
+            self.act(Action::FlushVolumes(self.applied));
+        } else if used > capacity / 2 {
+            self.drop_slow();
+        }
+    }
+
+    // A mixture is one no more when what made it so is durable.
+    fn label_lags(&self) -> bool {
+        matches!(self.label.contents, Contents::MixedUntil(at) if self.applied >= at && self.order.start() < at)
+    }
+
+    pub(super) fn volumes_are_durable(&mut self, to: Lsn) {
+        if self.checkpoint != Checkpoint::Flushing {
+            return;
+        }
+        let floor = self.floor(to);
+        self.drop_slow();
+        if floor <= self.order.start() {
+            self.checkpoint = Checkpoint::Idle;
+            if let Contents::MixedUntil(at) = self.label.contents
+                && to >= at
+            {
+                self.becomes_consistent();
+                self.store_label(AfterLabel::Nothing);
+            }
+            return;
+        }
+        self.note_lacking(floor);
+        self.checkpoint = Checkpoint::Noting(floor);
+        self.store_dirty_maps();
+        if let Contents::MixedUntil(at) = self.label.contents
+            && to >= at
+        {
+            self.becomes_consistent();
+        }
+        self.maps_may_be_stored();
+    }
+
+    fn becomes_consistent(&mut self) {
+        self.label.contents = Contents::Consistent;
+        self.act(Action::DropSnapshot);
+    }
+
+    /// The oldest record that the ring goes on to keep.
+    pub(super) fn keeps_from(&self) -> Lsn {
+        match self.checkpoint {
+            Checkpoint::Noting(to) | Checkpoint::Storing(to) => to,
+            Checkpoint::Idle | Checkpoint::Flushing => self.order.start(),
+        }
+    }
+
+    /// Up to where nobody needs the ring.
+    fn floor(&self, to: Lsn) -> Lsn {
+        let Role::Source(source) = &self.role else { return to };
+        let blocks = self.config.congestion == Congestion::Block;
+        source.peers.iter().fold(to, |floor, other| {
+            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            let holds =
+                source.confirmed.contains(other.member) || follows || (blocks && !other.is_out());
+            let floor = if holds { floor.min(other.known()) } else { floor };
+            other.shipped().map_or(floor, |shipped| floor.min(shipped))
+        })
+    }
+
+    // Whoever holds the ring for the others, and is not in sync, gets copies later.
+    fn drop_slow(&mut self) {
+        let (used, capacity) = (self.order.used(), self.order.capacity());
+        if used <= capacity / 4 * 3 || self.config.congestion == Congestion::Block {
+            return;
+        }
+        let start = self.order.start();
+        let Role::Source(source) = &self.role else { return };
+        let slow: Vec<Peer> = source
+            .peers
+            .iter()
+            .filter(|other| {
+                !source.confirmed.contains(other.member)
+                    && matches!(other.link, super::source::Link::Streaming(_))
+                    && other.known().since(start) < capacity / 4
+            })
+            .filter_map(super::source::Other::connection)
+            .collect();
+        for peer in slow {
+            self.tell(News::FellBehind(peer.member));
+            self.act(Action::Disconnect(peer));
+        }
+    }
+
+    // What members lack of the records below `to` is noted by block.
+    fn note_lacking(&mut self, to: Lsn) {
+        let start = self.order.start();
+        let positions = self.label.positions;
+        let Role::Source(source) = &mut self.role else { return };
+        for other in &mut source.peers {
+            let at = usize::from(other.member.0);
+            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            if follows {
+                continue;
+            }
+            let Position::Has(known) = positions[at] else { continue };
+            let from = known.max(start);
+            for entry in self.order.range(from, to) {
+                if let Some(extent) = entry.extent {
+                    other.dirty.mark(extent);
+                }
+            }
+        }
+    }
+
+    pub(super) fn maps_may_be_stored(&mut self) {
+        let Checkpoint::Noting(to) = self.checkpoint else { return };
+        if let Role::Source(source) = &self.role
+            && source.peers.iter().any(|other| other.dirty_stored < other.dirty_ordered)
+        {
+            return;
+        }
+        self.checkpoint = Checkpoint::Storing(to);
+        let chain = self.order.chain_at(to);
+        debug_assert!(chain.is_some(), "records are applied whole");
+        if let Role::Source(source) = &self.role {
+            for other in &source.peers {
+                let at = usize::from(other.member.0);
+                let follows = matches!(other.link, super::source::Link::Streaming(_));
+                let known = if follows { other.known() } else { to };
+                // Of a member that does not follow the map says what it lacks below.
+                if let Position::Has(has) = self.label.positions[at] {
+                    self.label.positions[at] = Position::Has(has.max(known));
+                }
+            }
+        }
+        self.label.start = to;
+        self.label.start_chain = chain.unwrap_or_default();
+        self.store_label(AfterLabel::Freed);
+    }
+
+    pub(super) fn is_freed(&mut self) {
+        let Checkpoint::Storing(to) = self.checkpoint else { return };
+        self.checkpoint = Checkpoint::Idle;
+        self.order.free(to);
+        self.act(Action::Room);
+    }
+}

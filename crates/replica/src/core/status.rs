@@ -1,0 +1,101 @@
+//! What operators see of a member.
+
+use log::Lsn;
+
+use super::source::Link;
+use super::{Core, Role};
+use crate::names::{Epoch, MemberId, MemberSet};
+
+/// A member as its operator sees it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Status {
+    /// Whether it is the source.
+    pub is_source: bool,
+    /// Whether writers may come.
+    pub is_ready: bool,
+    /// The newest epoch that it knows.
+    pub epoch: Epoch,
+    /// Who is in sync, as far as it knows.
+    pub in_sync: MemberSet,
+    /// Whether its volumes are a copy at one moment.
+    pub is_consistent: bool,
+    /// The oldest record of its ring.
+    pub start: Lsn,
+    /// Where the next record goes.
+    pub end: Lsn,
+    /// Everything below is durable here.
+    pub durable: Lsn,
+    /// Everything below is committed.
+    pub committed: Lsn,
+    /// Everything below is in the volumes.
+    pub applied: Lsn,
+    /// Bytes of the ring.
+    pub capacity: u64,
+    /// Whether storage failed.
+    pub has_failed: bool,
+    /// At a source: the other members.
+    pub others: Vec<(MemberId, MemberState)>,
+}
+
+/// Another member, as a source sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MemberState {
+    /// Whether it follows.
+    pub is_connected: bool,
+    /// Whether it gets copies.
+    pub is_copying: bool,
+    /// Everything below is durable there.
+    pub durable: Lsn,
+    /// Everything below is in its volumes.
+    pub applied: Lsn,
+    /// Bytes that are to be copied to it.
+    pub lacks: u64,
+    /// When the oldest record that it lacks was made, in nanoseconds since 1970; `None` if it lacks none.
+    pub lacks_since_ns: Option<u64>,
+    /// Whether an operator has suspended it.
+    pub is_suspended: bool,
+}
+
+impl Core {
+    /// See [`Status`].
+    pub fn status(&self) -> Status {
+        let (is_ready, in_sync, others) = match &self.role {
+            Role::Destination(_) => (false, self.label.in_sync, Vec::new()),
+            Role::Source(source) => {
+                let others = source.peers.iter().map(|other| {
+                    let durable = other.known();
+                    let stream = match &other.link {
+                        Link::Streaming(stream) => Some(stream),
+                        Link::Down | Link::Greeting(..) => None,
+                    };
+                    let state = MemberState {
+                        is_connected: stream.is_some(),
+                        is_copying: other.is_copying(),
+                        durable,
+                        applied: stream.map_or(Lsn(0), |stream| stream.applied),
+                        lacks: other.dirty.bytes(),
+                        lacks_since_ns: self.order.time_of(durable),
+                        is_suspended: self.is_suspended(other.member),
+                    };
+                    (other.member, state)
+                });
+                (source.is_ready(), source.confirmed, others.collect())
+            }
+        };
+        Status {
+            is_source: self.is_source(),
+            is_ready,
+            epoch: self.label.history.current(),
+            in_sync,
+            is_consistent: self.is_consistent(),
+            start: self.order.start(),
+            end: self.order.end(),
+            durable: self.order.durable(),
+            committed: self.committed,
+            applied: self.applied,
+            capacity: self.order.capacity(),
+            has_failed: self.has_failed,
+            others,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A member: what it keeps, and the process that runs or not.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use replica::core::{Action, Core, Lane};
+use replica::format::Extent;
+use replica::message::Peer;
+use replica::{Lsn, MemberId, MemberSet};
+
+use crate::disk::Disk;
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: MemberId,
+    pub(crate) disk: Disk,
+    pub(crate) process: Option<Process>,
+    /// Counts processes.
+    pub(crate) life: u64,
+    /// Who was in sync when its last process ended as a source: what an operator had on the screen.
+    pub(crate) last_in_sync: MemberSet,
+    /// What happens to this member takes so many times longer.
+    pub(crate) slowness: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) core: Core,
+    pub(crate) lanes: BTreeMap<Lane, Queue>,
+    pub(crate) writers: Vec<Writer>,
+    /// Writers may come.
+    pub(crate) is_open: bool,
+    pub(crate) is_stopping: bool,
+    /// Copies that came and are not put.
+    pub(crate) copies: VecDeque<(Peer, Extent, Vec<u64>)>,
+    /// When it was last heard of by its source.
+    pub(crate) followed_at: u64,
+    /// A copy waits for the digests of its member.
+    pub(crate) asks: Vec<(Peer, Extent)>,
+}
+
+/// Actions of one lane.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) waits: VecDeque<Action>,
+    pub(crate) running: Option<Action>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writer {
+    Idle,
+    /// It has a place, and puts its record there.
+    Placing(Work),
+    /// Its record is placed.
+    Waiting(Work),
+    /// It is committed, and its bytes go into the volume.
+    Applying(Work),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) pad: Option<Lsn>,
+    pub(crate) lsn: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) extent: Option<Extent>,
+    pub(crate) stamp: u64,
+}
+
+impl Writer {
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        match self {
+            Self::Idle => None,
+            Self::Placing(work) | Self::Waiting(work) | Self::Applying(work) => work.extent,
+        }
+    }
+}
+
+impl Process {
+    pub(crate) fn touches(&self, extent: Extent) -> bool {
+        self.writers.iter().filter_map(Writer::extent).any(|of| {
+            of.volume == extent.volume
+                && of.offset < extent.offset + extent.len
+                && extent.offset < of.offset + of.len
+        })
+    }
+}

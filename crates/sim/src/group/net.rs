@@ -1,0 +1,45 @@
+//! Connections between members: each direction delivers in order, late, until the connection breaks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use replica::MemberId;
+use replica::message::{Message, Peer};
+
+use crate::disk::Stored;
+
+/// What travels.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) message: Message,
+    pub(crate) records: Vec<Arc<Stored>>,
+    /// What the cells of a copy hold, or of digests.
+    pub(crate) cells: Vec<u64>,
+}
+
+/// A connection. Side 0 dialed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    pub(crate) ends: [MemberId; 2],
+    /// The lives of the processes at both ends.
+    pub(crate) lives: [u64; 2],
+    /// To each side.
+    pub(crate) queues: [VecDeque<Parcel>; 2],
+    pub(crate) is_known: [bool; 2],
+    /// A side has been told that it is over.
+    pub(crate) is_over: [bool; 2],
+    /// Nothing is delivered any more, and nobody is told.
+    pub(crate) is_silent: bool,
+}
+
+impl Connection {
+    /// How the process at `side` calls it.
+    pub(crate) fn peer(&self, side: usize) -> Peer {
+        Peer { member: self.ends[1 - side], connection: self.number }
+    }
+
+    pub(crate) fn side_of(&self, member: MemberId) -> usize {
+        usize::from(self.ends[0] != member)
+    }
+}
