@@ -155,7 +155,7 @@ impl Order {
     /// The end of the last record that ends at `lsn` at most.
     pub(super) fn floor(&self, lsn: Lsn) -> Lsn {
         let ended = self.entries.partition_point(|entry| entry.end <= lsn);
-        ended.checked_sub(1).map_or(self.start.min(lsn), |last| self.entries[last].end)
+        ended.checked_sub(1).map_or_else(|| self.start.min(lsn), |last| self.entries[last].end)
     }
 
     /// The records from `from` up to `to`.
