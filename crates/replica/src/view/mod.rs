@@ -75,7 +75,7 @@ pub struct Room<'p> {
 
 impl Views {
     /// The views of `volumes`, which hold everything below `applied` and nothing at or above `floor`. After a crash, `floor` is the
-    /// end of what the member may have applied before it.
+    /// end of what the member may have applied before it ([`crate::format::Label::bound`]).
     pub fn new(
         volumes: Vec<Arc<dyn BlockDevice>>,
         applied: Lsn,
@@ -115,19 +115,19 @@ impl Views {
     ///
     /// # Errors
     ///
-    /// The records cannot be read.
+    /// The records cannot be read; [`ViewError::ConfigMixed`].
     pub fn available(&self, records: &dyn Records) -> Result<Available, ViewError> {
-        let position = self.state().position;
+        let position = self.state().shown()?;
         find::available(records, position)
     }
 
-    /// The marks in the ring, oldest first.
+    /// The marks in the ring, oldest first; at most [`MARKS_MAX`], the newest.
     ///
     /// # Errors
     ///
-    /// The records cannot be read.
+    /// The records cannot be read; [`ViewError::ConfigMixed`].
     pub fn marks(&self, records: &dyn Records) -> Result<Vec<Mark>, ViewError> {
-        let floor = self.state().position.floor;
+        let floor = self.state().shown()?.floor;
         find::marks(records, floor)
     }
 
@@ -144,7 +144,7 @@ impl Views {
         point: &Point,
         room: Room<'_>,
     ) -> Result<View, ViewError> {
-        let position = self.state().position;
+        let position = self.state().shown()?;
         let at = find::find(records, position, point)?;
         let (from, volumes) = self.pin(at, point, records, room)?;
         let mut view = View { at, time_ns: None, volumes };
@@ -161,19 +161,16 @@ impl Views {
         room: Room<'_>,
     ) -> Result<(Lsn, Vec<Arc<Overlay>>), ViewError> {
         let mut state = self.state();
-        let State { position, contents, views } = &mut *state;
-        if *contents == Contents::Mixed {
-            return Err(ViewError::ConfigMixed);
-        }
+        let position = state.shown()?;
+        let views = &mut state.views;
         views.retain(|view| view.iter().any(|it| it.strong_count() > 0));
         if views.len() == VIEWS_MAX {
             return Err(ViewError::ConfigTooMany { most: VIEWS_MAX });
         }
         // The volumes went on while the point was looked for.
         if at < position.floor {
-            let (point, position) = (point.clone(), *position);
             drop(state);
-            let available = find::available(records, position)?;
+            let (point, available) = (point.clone(), find::available(records, position)?);
             return Err(ViewError::ConfigOutOfRange { point, available });
         }
         let volumes = overlays(self.volumes.iter().cloned(), room)?;
@@ -183,6 +180,20 @@ impl Views {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How far the volumes are, as far as views are concerned.
+    fn shown(&self) -> Result<Position, ViewError> {
+        match self.contents {
+            Contents::Consistent => Ok(self.position),
+            Contents::Mixed => Err(ViewError::ConfigMixed),
+            // A view that holds everything below the point is a copy at one moment before the volumes are.
+            Contents::MixedUntil(at) => {
+                Ok(Position { floor: self.position.floor.max(at), ..self.position })
+            }
+        }
     }
 }
 

@@ -351,6 +351,20 @@ fn a_mixture_shows_no_view_and_no_more_views_than_may_be_are_open() {
     views.set_contents(Contents::Mixed);
     let refused = open(&views, &ring, &Point::Latest).unwrap_err();
     assert!(matches!(refused, ViewError::ConfigMixed));
+    assert!(matches!(views.available(&ring), Err(ViewError::ConfigMixed)));
+}
+
+#[test]
+fn copies_that_are_all_there_can_be_shown_from_their_moment_on() {
+    let (ring, [one, two, ..]) = marked();
+    let volumes = volumes();
+    // A copy from the moment behind the second record.
+    volumes[0].write(0, &[2; 512], Survives::Placed).unwrap();
+    let views = Views::new(volumes.clone(), Lsn(0), Lsn(0), Contents::MixedUntil(two));
+    open(&views, &ring, &Point::Lsn(one)).unwrap_err();
+    let view = open(&views, &ring, &Point::Lsn(two)).unwrap();
+    assert_eq!(bytes(&*view.volumes()[0])[..512], [2; 512]);
+    assert_eq!(views.available(&ring).unwrap().from, two);
 }
 
 #[test]
