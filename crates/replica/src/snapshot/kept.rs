@@ -154,42 +154,57 @@ impl Kept {
         (writer.slot * KEPT_GRANULE, self.head.slots * KEPT_GRANULE)
     }
 
-    /// Keeps what the volume has in the range now, if that is not kept yet.
+    /// Keeps what the volume has in the ranges now, each an offset and a length, if that is not kept yet. Ranges that
+    /// are given together share persists: up to [`BATCH_MAX`] granules one.
     ///
     /// # Durability
     ///
-    /// *After* `Ok` the caller may change the range of the volume: the bytes of the snapshot survive a crash. After an error
-    /// the caller must not change it, unless it gives the snapshot up.
+    /// *After* `Ok` the caller may change the ranges of the volume: the bytes of the snapshot survive a crash. After an error
+    /// the caller must not change them, unless it gives the snapshot up.
     ///
     /// # Errors
     ///
     /// See [`KeepError`]. After any error but [`KeepError::ConfigOutgrown`], nothing is kept any more.
-    pub fn preserve_durably(&self, offset: u64, len: u64) -> Result<(), KeepError> {
-        let end = offset.saturating_add(len).min(self.head.size);
-        if offset >= end {
-            return Ok(());
-        }
-        let missing = |from: u64, to: u64| (from..to).filter(|it| self.place(*it).is_none());
-        let (first, behind) = (offset / KEPT_GRANULE, end.div_ceil(KEPT_GRANULE));
-        if missing(first, behind).next().is_none() {
+    pub fn preserve_durably(&self, ranges: &[(u64, u64)]) -> Result<(), KeepError> {
+        let missing = || {
+            let granules = ranges.iter().flat_map(|(offset, len)| self.granules(*offset, *len));
+            granules.filter(|granule| self.place(*granule).is_none())
+        };
+        if missing().next().is_none() {
             return Ok(());
         }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failed) = writer.failed {
             return Err(failed);
         }
-        let mut from = first;
-        while from < behind {
-            let batch: Vec<u64> = missing(from, behind).take(BATCH_MAX).collect();
-            let Some(last) = batch.last() else { break };
-            from = last + 1;
+        let (mut batch, mut rest) = (Vec::with_capacity(BATCH_MAX), missing());
+        loop {
+            batch.clear();
+            while batch.len() < BATCH_MAX
+                && let Some(granule) = rest.next()
+            {
+                if !batch.contains(&granule) {
+                    batch.push(granule);
+                }
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
             self.keep(&mut writer, &batch).inspect_err(|error| {
                 if *error != KeepError::ConfigOutgrown {
                     writer.failed = Some(*error);
                 }
             })?;
         }
-        Ok(())
+    }
+
+    /// The granules of the volume that a range touches.
+    fn granules(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
+        let end = offset.saturating_add(len).min(self.head.size);
+        if offset >= end {
+            return 0..0;
+        }
+        offset / KEPT_GRANULE..end.div_ceil(KEPT_GRANULE)
     }
 
     /// Keeps granules as a batch.
@@ -403,7 +418,7 @@ fn index(bytes: u64) -> usize {
 }
 
 /// Granules that one persist makes durable at most: 4 MiB, which an `fdatasync` is not felt beside.
-const BATCH_MAX: usize = 64;
+pub const BATCH_MAX: usize = 64;
 /// Slots for what crashes waste: 64 crashes, each in the middle of the longest batch.
 const SPARE: u64 = 4096;
 const LOCKS: u64 = 64;

@@ -24,8 +24,8 @@ use log::Lsn;
 use rustix::io::Errno;
 
 pub use self::format::{Facts, How, KEPT_GRANULE, VolumeFacts};
-pub use self::kept::{KeepError, Kept};
-use crate::format::VOLUMES_MAX;
+pub use self::kept::{BATCH_MAX, KeepError, Kept};
+use crate::format::{Extent, VOLUMES_MAX};
 use crate::names::GroupId;
 
 /// The directory in which a member keeps snapshots. One program at a time uses it.
@@ -348,8 +348,8 @@ impl Snapshot {
         })
     }
 
-    /// Keeps what a volume has in the range now. A clone has it already; of a volume that the snapshot does not
-    /// have there is nothing to keep.
+    /// Keeps what the volumes have in the ranges now. A clone has it already; of a volume that the snapshot does not have
+    /// there is nothing to keep. Whoever copies many blocks gives many ranges at once: they share persists.
     ///
     /// # Durability
     ///
@@ -357,13 +357,16 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// As [`Kept::preserve_durably`]. The caller then either leaves the volume as it is or drops the snapshot
+    /// As [`Kept::preserve_durably`]. The caller then either leaves the volumes as they are or drops the snapshot
     /// ([`Snapshots::drop`]) before it goes on.
-    pub fn preserve_durably(&self, volume: u8, offset: u64, len: u64) -> Result<(), KeepError> {
-        match self.volumes.get(usize::from(volume)) {
-            Some(Opened::Kept(kept)) => kept.preserve_durably(offset, len),
-            Some(Opened::Clone(_)) | None => Ok(()),
+    pub fn preserve_durably(&self, extents: &[Extent]) -> Result<(), KeepError> {
+        for (number, volume) in (0..).zip(&self.volumes) {
+            let Opened::Kept(kept) = volume else { continue };
+            let of_volume = extents.iter().filter(|extent| extent.volume == number);
+            let ranges: Vec<_> = of_volume.map(|extent| (extent.offset, extent.len)).collect();
+            kept.preserve_durably(&ranges)?;
         }
+        Ok(())
     }
 
     /// Bytes that the snapshot has kept.

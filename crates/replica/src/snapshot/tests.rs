@@ -8,6 +8,7 @@ use pmem::crash::{AckLog, Budget, Recorder, Sabotage, check};
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 
 use super::{How, KEPT_GRANULE, KeepError, Kept, Moment, SnapshotError, Snapshots, Source};
+use crate::format::Extent;
 use crate::names::GroupId;
 use crate::testing::{self, bytes};
 
@@ -98,11 +99,11 @@ fn survives(recorder: Recorder, states_per_point: u64) -> Result<u64, String> {
     // A part, a change of what is kept already, two granules at once, zeroes, the short end.
     let k = KEPT_GRANULE;
     for (offset, len) in [(512, 512), (0, 1024), (k - 512, 1024), (2 * k, 512), (SIZE - 512, 512)] {
-        kept.preserve_durably(offset, len).unwrap();
+        kept.preserve_durably(&[(offset, len)]).unwrap();
         base.write(offset, &vec![0xff; testing::len(len)], Survives::Placed).unwrap();
     }
     base.flush().unwrap();
-    kept.preserve_durably(0, SIZE).unwrap();
+    kept.preserve_durably(&[(0, SIZE)]).unwrap();
     base.write_zeroes(0, SIZE, Zeroing::MayFree, Survives::Placed).unwrap();
     assert!(bytes(&kept) == first);
     let log = recorder.log();
@@ -119,7 +120,7 @@ fn survives(recorder: Recorder, states_per_point: u64) -> Result<u64, String> {
             return Err("the bytes are other ones".to_owned());
         }
         // It goes on, over what the crash has left of the batch under way.
-        kept.preserve_durably(0, SIZE).map_err(|error| format!("{error}"))?;
+        kept.preserve_durably(&[(0, SIZE)]).map_err(|error| format!("{error}"))?;
         base.write(0, &vec![0xaa; testing::len(SIZE)], Survives::Placed).unwrap();
         let (base, store) = parts(&whole);
         let again = Kept::open(base, store, ID, 0).map_err(|error| format!("{error}"))?;
@@ -156,7 +157,7 @@ fn a_second_crash_after_the_first_loses_nothing() {
     let first = at_first(&*base);
     let kept = Kept::create(base, store, ID, 0, MANY).unwrap();
     let from = recorder.position();
-    kept.preserve_durably(0, 4 * KEPT_GRANULE).unwrap();
+    kept.preserve_durably(&[(0, 4 * KEPT_GRANULE)]).unwrap();
     let log = recorder.log();
     let mut twice = 0;
     let budget = Budget { states_per_point: 12, seed: 3 };
@@ -168,7 +169,7 @@ fn a_second_crash_after_the_first_loses_nothing() {
         let whole: Arc<dyn Medium> = Arc::<Recorder>::clone(&recorder);
         let (base, store) = parts(&whole);
         let kept = Kept::open(Arc::clone(&base), store, ID, 0).unwrap();
-        kept.preserve_durably(KEPT_GRANULE, KEPT_GRANULE).unwrap();
+        kept.preserve_durably(&[(KEPT_GRANULE, KEPT_GRANULE)]).unwrap();
         base.write(KEPT_GRANULE, &[9; 512], Survives::Durable).unwrap();
         let second = recorder.log();
         check(&second, &AckLog::<()>::new(), Budget { states_per_point: 4, seed: 5 }, |state| {
@@ -206,7 +207,7 @@ fn readers_see_the_snapshot_while_the_volume_changes() {
             });
         }
         for at in (0..SIZE).step_by(512) {
-            kept.preserve_durably(at, 512).unwrap();
+            kept.preserve_durably(&[(at, 512)]).unwrap();
             base.write(at, &[0xff; 512], Survives::Placed).unwrap();
             std::thread::yield_now();
         }
@@ -220,17 +221,31 @@ fn memory(len: u64) -> Arc<dyn Medium> {
 }
 
 #[test]
+fn ranges_that_touch_one_granule_keep_it_once() {
+    let base: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::anonymous(SIZE).unwrap());
+    let first = at_first(&*base);
+    let store = memory(Kept::file_len(SIZE, MANY));
+    let kept = Kept::create(Arc::clone(&base), store, ID, 0, MANY).unwrap();
+    kept.preserve_durably(&[(0, 512), (1024, 512), (0, KEPT_GRANULE + 512), (512, 512)]).unwrap();
+    assert_eq!(kept.held().0, 2 * KEPT_GRANULE);
+    kept.preserve_durably(&[(u64::MAX, u64::MAX), (SIZE, 1), (0, 0)]).unwrap();
+    assert_eq!(kept.held().0, 2 * KEPT_GRANULE);
+    base.write(0, &[7; 512], Survives::Placed).unwrap();
+    assert!(bytes(&kept) == first);
+}
+
+#[test]
 fn a_full_snapshot_refuses_and_keeps_what_it_has() {
     let base: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::anonymous(SIZE).unwrap());
     let first = at_first(&*base);
     let most = 2 * KEPT_GRANULE;
     let store = memory(Kept::file_len(SIZE, most));
     let kept = Kept::create(Arc::clone(&base), store, ID, 0, most).unwrap();
-    kept.preserve_durably(0, 2 * KEPT_GRANULE).unwrap();
+    kept.preserve_durably(&[(0, 2 * KEPT_GRANULE)]).unwrap();
     base.write(0, &[7; 512], Survives::Placed).unwrap();
-    let full = kept.preserve_durably(4 * KEPT_GRANULE, 512);
+    let full = kept.preserve_durably(&[(4 * KEPT_GRANULE, 512)]);
     assert_eq!(full, Err(KeepError::ConfigOutgrown));
-    assert_eq!(kept.preserve_durably(0, 512), Ok(()));
+    assert_eq!(kept.preserve_durably(&[(0, 512)]), Ok(()));
     assert!(bytes(&kept) == first);
     assert_eq!(kept.held(), (most, most));
     assert_eq!(kept.write(0, &[1; 512], Survives::Placed), Err(BlockError::ConfigReadOnly));
@@ -283,7 +298,7 @@ fn life_of_a_snapshot(directory: &std::path::Path) -> How {
     let twice = snapshots.keep("before", MOMENT, &sources);
     assert!(matches!(twice, Err(SnapshotError::ConfigExists(_))));
     for (number, device) in [(0, &one), (1, &two)] {
-        made.preserve_durably(number, 0, 4096).unwrap();
+        made.preserve_durably(&[Extent { volume: number, offset: 0, len: 4096 }]).unwrap();
         device.write(0, &[0xff; 4096], Survives::Durable).unwrap();
     }
     drop(made);
