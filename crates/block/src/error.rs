@@ -59,6 +59,9 @@ pub enum BlockError {
         /// Where the block begins.
         offset: u64,
     },
+    /// The device shows how another one was at a moment, and what that one had then could not be kept.
+    #[error("what the device showed could not be kept")]
+    MediaNotKept,
     /// An earlier flush failed: it is unknown which bytes are durable.
     #[error("an earlier flush failed")]
     MediaPoisoned,
@@ -84,6 +87,7 @@ impl BlockError {
             Self::ConfigVolatile
             | Self::MediaLost { .. }
             | Self::MediaDamaged { .. }
+            | Self::MediaNotKept
             | Self::MediaPoisoned
             | Self::MediaIo(_)
             | Self::MediaTruncated => EIO,
@@ -143,6 +147,7 @@ mod tests {
             (BlockError::MediaLost { offset }, 5),
             (BlockError::MediaFull, 28),
             (BlockError::MediaDamaged { offset }, 5),
+            (BlockError::MediaNotKept, 5),
             (BlockError::MediaPoisoned, 5),
             (BlockError::MediaIo(121), 5),
             (BlockError::MediaTruncated, 5),

@@ -18,13 +18,19 @@
 //! no clock, thread, socket or random number. [`format`] is what lies in memory and on disks.
 
 pub mod core;
+pub mod digest;
 pub mod dirty;
 pub mod format;
 pub mod message;
 mod names;
+pub mod overlay;
 #[cfg(test)]
 mod planted;
 pub mod ring;
+pub mod snapshot;
+#[cfg(test)]
+mod testing;
+pub mod view;
 
 pub use log::Lsn;
 

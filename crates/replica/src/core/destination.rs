@@ -214,8 +214,6 @@ impl Core {
         }
         destination.source =
             Some(Following { peer, stage: Stage::Greeted, heard: now, is_receiving: false });
-        destination.copies.clear();
-        (destination.put, destination.put_durable) = (0, 0);
     }
 
     fn other_volume(&self, volumes: &[u64]) -> Option<Refusal> {
@@ -354,6 +352,9 @@ impl Core {
         destination.bound = applied.max(committed);
         destination.known = committed;
         destination.is_noting = false;
+        // Copies are counted anew. None of before is under way: nothing is.
+        destination.copies.clear();
+        (destination.put, destination.put_durable) = (0, 0);
         let Some(following) = destination.source.as_mut() else { return };
         following.stage = Stage::Cutting(epoch);
         let peer = following.peer;
