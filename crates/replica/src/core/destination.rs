@@ -501,7 +501,12 @@ impl Core {
 
     // Up to where records are old enough to be applied.
     fn aged(&self) -> Lsn {
+        let has_copies = match &self.role {
+            Role::Destination(destination) => !destination.copies.is_empty(),
+            Role::Source(_) => false,
+        };
         let retains = self.config.retention_ns > 0
+            && !has_copies
             && self.label.contents == Contents::Consistent
             && self.order.used() <= self.order.capacity() / 2;
         match retains {

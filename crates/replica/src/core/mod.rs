@@ -8,7 +8,10 @@
 //!   event      events, actions
 //!   order      the records of this member: assigned, placed, durable, kept
 //!   mod        the member: its label, its role, the steps
-//!   source     peers, their streams, who is in sync, what is committed
+//!   source     how a source begins and ends, gives writes their place, and says what is committed
+//!   streams    what it sends to those who follow
+//!   in_sync    who is in sync, and the hand-over
+//!   wishes     what an operator may want of it
 //!   joining    how a member that comes back is taken in
 //!   destination  following a source, applying, copies
 //!   checkpoint how ring space gets free
@@ -18,10 +21,13 @@ mod checkpoint;
 mod config;
 mod destination;
 mod event;
+mod in_sync;
 mod joining;
 mod order;
 mod source;
 mod status;
+mod streams;
+mod wishes;
 
 use std::collections::VecDeque;
 

@@ -19,24 +19,24 @@ pub(super) struct Source {
     pub(super) peers: Vec<Other>,
     /// Who is in sync: every acknowledged write is at all of them. As recorded everywhere.
     pub(super) confirmed: MemberSet,
-    change: Option<Change>,
+    pub(super) change: Option<Change>,
     /// Numbers proposals.
-    proposals: u64,
-    stage: Stage,
+    pub(super) proposals: u64,
+    pub(super) stage: Stage,
     /// In sync when this source started, and not seen since: they may have gone on under another source.
-    unseen: MemberSet,
-    handing_over: Option<HandOver>,
+    pub(super) unseen: MemberSet,
+    pub(super) handing_over: Option<HandOver>,
     /// A member that leads a newer epoch, or a wish: no more writes here.
-    is_stopping: bool,
-    told_too_few: bool,
-    said_alive: u64,
+    pub(super) is_stopping: bool,
+    pub(super) told_too_few: bool,
+    pub(super) said_alive: u64,
     /// The label as it was before this source began, until its epoch has.
-    before: Option<Box<Label>>,
+    pub(super) before: Option<Box<Label>>,
 }
 
 /// How far a source has begun.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Stage {
+pub(super) enum Stage {
     /// The witness is asked whether the epoch may begin.
     Proposing(u64),
     /// The label with the epoch is being stored.
@@ -49,20 +49,20 @@ enum Stage {
 
 /// The set in sync changes.
 #[derive(Debug)]
-struct Change {
-    members: MemberSet,
-    number: u64,
-    is_taken: bool,
-    is_stored: bool,
+pub(super) struct Change {
+    pub(super) members: MemberSet,
+    pub(super) number: u64,
+    pub(super) is_taken: bool,
+    pub(super) is_stored: bool,
     /// Who has not said that its label has the set.
-    waits_for: MemberSet,
+    pub(super) waits_for: MemberSet,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct HandOver {
-    to: MemberId,
-    nonce: u64,
-    is_told: bool,
+pub(super) struct HandOver {
+    pub(super) to: MemberId,
+    pub(super) nonce: u64,
+    pub(super) is_told: bool,
 }
 
 /// Another member, as the source knows it.
@@ -79,8 +79,8 @@ pub(super) struct Other {
     /// What it lacks is not known: copies are compared first.
     pub(super) compares: bool,
     /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
-    known: Lsn,
-    is_suspended: bool,
+    pub(super) known: Lsn,
+    pub(super) is_suspended: bool,
 }
 
 #[derive(Debug)]
@@ -96,30 +96,30 @@ pub(super) enum Link {
 pub(super) struct Stream {
     pub(super) peer: Peer,
     /// Ordered to be sent.
-    sent: Lsn,
+    pub(super) sent: Lsn,
     /// On its way: the driver reads below this no more.
-    shipped: Lsn,
-    placed: Lsn,
-    durable: Lsn,
+    pub(super) shipped: Lsn,
+    pub(super) placed: Lsn,
+    pub(super) durable: Lsn,
     pub(super) applied: Lsn,
     /// Oldest record of its ring, once it has said so.
-    start: Option<Lsn>,
-    told_committed: Lsn,
-    copying: Option<Copying>,
+    pub(super) start: Option<Lsn>,
+    pub(super) told_committed: Lsn,
+    pub(super) copying: Option<Copying>,
     /// Commits wait for it already, and it is to be in sync.
-    joins: bool,
+    pub(super) joins: bool,
     pub(super) heard: u64,
 }
 
 /// Copies under way to a member.
 #[derive(Debug, Default)]
-struct Copying {
-    cursor: Option<Extent>,
+pub(super) struct Copying {
+    pub(super) cursor: Option<Extent>,
     /// The driver is sending these.
-    sending: Option<Extent>,
+    pub(super) sending: Option<Extent>,
     /// Sent, and not known to be durable: the count of messages with which they are.
-    outstanding: Vec<(Extent, u64)>,
-    sent: u64,
+    pub(super) outstanding: Vec<(Extent, u64)>,
+    pub(super) sent: u64,
 }
 
 /// A change that a writer wants to make.
@@ -168,7 +168,7 @@ pub enum Denied {
 }
 
 impl Source {
-    fn peer_mut(&mut self, member: MemberId) -> Option<&mut Other> {
+    pub(super) fn peer_mut(&mut self, member: MemberId) -> Option<&mut Other> {
         self.peers.iter_mut().find(|other| other.member == member)
     }
 
@@ -177,7 +177,7 @@ impl Source {
         self.peers.iter_mut().find(|other| other.connection() == Some(peer))
     }
 
-    fn stream(&mut self, peer: Peer) -> Option<&mut Stream> {
+    pub(super) fn stream(&mut self, peer: Peer) -> Option<&mut Stream> {
         match &mut self.at(peer)?.link {
             Link::Streaming(stream) => Some(stream),
             Link::Down | Link::Greeting(..) => None,
@@ -189,14 +189,14 @@ impl Source {
     }
 
     /// Whether commits wait for the member.
-    fn counts(&self, other: &Other) -> bool {
+    pub(super) fn counts(&self, other: &Other) -> bool {
         let changes = self.change.as_ref().is_some_and(|it| it.members.contains(other.member));
         let joins = matches!(&other.link, Link::Streaming(stream) if stream.joins);
         self.confirmed.contains(other.member) || changes || joins
     }
 
     /// How far the member lets commits go.
-    fn allows(other: &Other) -> Lsn {
+    pub(super) fn allows(other: &Other) -> Lsn {
         match &other.link {
             Link::Streaming(stream) => stream.allows(other.mode),
             Link::Down | Link::Greeting(..) => other.known,
@@ -220,7 +220,7 @@ impl Source {
 
 impl Stream {
     /// How far the member lets commits go.
-    fn allows(&self, mode: Mode) -> Lsn {
+    pub(super) fn allows(&self, mode: Mode) -> Lsn {
         if mode == Mode::SemiSync { self.placed } else { self.durable }
     }
 }
@@ -410,7 +410,7 @@ impl Core {
         }
     }
 
-    fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         let durable = self.order.durable();
         let committed = self.committed;
         let Some(source) = self.source() else { return };
@@ -441,299 +441,6 @@ impl Core {
             self.applying = true;
             self.act(Action::Apply(applied, committed.min(to)));
         }
-    }
-
-    pub(super) fn is_proposed(&mut self, number: u64, is_taken: bool) {
-        let Some(source) = self.source() else { return };
-        if source.stage == Stage::Proposing(number) {
-            if !is_taken {
-                // No epoch has begun.
-                if let Some(before) = source.before.take() {
-                    self.label = Label { sequence: self.label.sequence, ..*before };
-                }
-                self.tell(News::Denied(Denial::WitnessDisagrees));
-                self.step_down();
-                return;
-            }
-            source.before = None;
-            source.stage = Stage::Storing;
-            self.store_label(AfterLabel::EpochBegun);
-            return;
-        }
-        let Some(change) = source.change.as_mut().filter(|change| change.number == number) else {
-            return;
-        };
-        if !is_taken {
-            source.change = None;
-            self.tell(News::Denied(Denial::WitnessDisagrees));
-            self.step_down();
-            return;
-        }
-        change.is_taken = true;
-        let (members, version) = (change.members, self.label.set_version + 1);
-        self.label.in_sync = members;
-        self.label.set_version = version;
-        let epoch = self.epoch();
-        let Some(source) = self.source() else { return };
-        let told: Vec<Peer> = source
-            .peers
-            .iter()
-            .filter_map(|other| match &other.link {
-                Link::Streaming(stream) => Some(stream.peer),
-                Link::Down | Link::Greeting(..) => None,
-            })
-            .collect();
-        if let Some(change) = &mut source.change {
-            let waits_for = told.iter().fold(MemberSet::NONE, |set, peer| set.with(peer.member));
-            change.waits_for = MemberSet(waits_for.0 & members.0);
-        }
-        for peer in told {
-            self.send(peer, Message::InSync { epoch, version, members });
-        }
-        self.store_label(AfterLabel::SetStored);
-    }
-
-    pub(super) fn epoch_has_begun(&mut self) {
-        let (end, epoch) = (self.order.end(), self.epoch());
-        let Some(source) = self.source() else { return };
-        if source.stage == Stage::Storing {
-            source.stage = Stage::Recovering(end);
-            self.tell(News::IsSource(epoch));
-        }
-    }
-
-    pub(super) fn set_is_stored(&mut self) {
-        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
-            change.is_stored = true;
-        }
-    }
-
-    // Who is in sync changes one step at a time, and is recorded before it counts.
-    fn change_set(&mut self) {
-        self.finish_change();
-        let (me, committed, end) = (self.config.me, self.committed, self.order.end());
-        let (least, set_version) = (self.config.least_in_sync, self.label.set_version);
-        let (epoch, has_witness) = (self.epoch(), self.config.has_witness);
-        let Some(source) = self.source() else { return };
-        if source.change.is_some() || source.is_stopping || !source.has_begun() {
-            return;
-        }
-        let mut members = source.confirmed;
-        for other in &mut source.peers {
-            let is_confirmed = source.confirmed.contains(other.member);
-            let follows = match &mut other.link {
-                Link::Streaming(stream) if stream.copying.is_none() => {
-                    let is_near = end.since(stream.durable) <= JOIN_WITHIN;
-                    stream.joins = other.mode != Mode::Async
-                        && !other.is_suspended
-                        && (stream.joins || is_confirmed || is_near);
-                    // A member that has lost what it had said to be durable is in sync no more.
-                    stream.joins && stream.allows(other.mode) >= committed
-                }
-                _ => false,
-            };
-            let is_unseen = source.unseen.contains(other.member) && !has_witness;
-            if follows {
-                members = members.with(other.member);
-            } else if is_confirmed && !is_unseen && other.is_over(committed) {
-                members = members.without(other.member);
-            }
-        }
-        debug_assert!(members.contains(me), "a source has what it has acknowledged");
-        if members.len() < source.confirmed.len() && members.len() < least {
-            members = MemberSet(members.0 | source.confirmed.0);
-            if !std::mem::replace(&mut source.told_too_few, true) {
-                self.tell(News::TooFewInSync);
-            }
-        } else if members == source.confirmed {
-            source.told_too_few = false;
-        }
-        let Some(source) = self.source() else { return };
-        if members == source.confirmed {
-            return;
-        }
-        source.proposals += 1;
-        let number = source.proposals;
-        source.change = Some(Change {
-            members,
-            number,
-            is_taken: false,
-            is_stored: false,
-            waits_for: MemberSet::NONE,
-        });
-        self.act(Action::Propose {
-            number,
-            epoch,
-            source: me,
-            in_sync: members,
-            set_version: set_version + 1,
-        });
-    }
-
-    fn finish_change(&mut self) {
-        let Some(source) = self.source() else { return };
-        let Some(change) = &source.change else { return };
-        let gone = |member: MemberId| {
-            !source
-                .peers
-                .iter()
-                .any(|other| other.member == member && matches!(other.link, Link::Streaming(_)))
-        };
-        let is_done = change.is_taken && change.is_stored && change.waits_for.iter().all(gone);
-        if !is_done {
-            return;
-        }
-        let (before, after) = (source.confirmed, change.members);
-        source.confirmed = after;
-        source.change = None;
-        for member in after.iter().filter(|member| !before.contains(*member)) {
-            self.tell(News::InSync(member));
-        }
-        for member in before.iter().filter(|member| !after.contains(*member)) {
-            self.tell(News::OutOfSync(member));
-        }
-        self.act(Action::Room);
-        self.commit();
-    }
-
-    fn ship_all(&mut self) {
-        let (window, capacity) = (self.config.window, self.order.capacity());
-        let (placed, committed, epoch) = (self.order.placed(), self.committed, self.epoch());
-        let mut actions = Vec::new();
-        let Role::Source(source) = &mut self.role else { return };
-        for other in &mut source.peers {
-            let Link::Streaming(stream) = &mut other.link else { continue };
-            let peer = stream.peer;
-            let limit = placed
-                .min(stream.durable.plus(window))
-                .min(stream.start.map_or(stream.sent, |start| start.plus(capacity)));
-            while stream.sent < limit {
-                let to = self.order.piece(stream.sent, limit.min(stream.sent.plus(SHIP_MAX)));
-                if to <= stream.sent || to > limit {
-                    break;
-                }
-                let from = std::mem::replace(&mut stream.sent, to);
-                stream.told_committed = committed;
-                actions.push(Action::Ship { peer, epoch, from, to, committed });
-            }
-            if stream.told_committed < committed && stream.sent >= placed.min(limit) {
-                stream.told_committed = committed;
-                actions.push(Action::Send(peer, Message::Committed { epoch, to: committed }));
-            }
-        }
-        self.actions.append(&mut actions);
-    }
-
-    fn copy_all(&mut self) {
-        let (epoch, at, copy_window) = (self.epoch(), self.order.end(), self.config.copy_window);
-        let mut actions = Vec::new();
-        let Role::Source(source) = &mut self.role else { return };
-        // Until then the volumes lack what the ring has.
-        if !source.is_ready() {
-            return;
-        }
-        for other in &mut source.peers {
-            let Link::Streaming(stream) = &mut other.link else { continue };
-            let (peer, member) = (stream.peer, other.member);
-            let Some(copying) = &mut stream.copying else { continue };
-            if copying.sending.is_some() {
-                continue;
-            }
-            let under_way: u64 = copying.outstanding.iter().map(|(extent, _)| extent.len).sum();
-            if under_way >= copy_window {
-                continue;
-            }
-            if let Some(extent) = other.dirty.next(copying.cursor, COPY_MAX) {
-                copying.cursor = Some(extent);
-                copying.sending = Some(extent);
-                actions.push(Action::Copy { peer, extent, compares: other.compares });
-            } else if copying.outstanding.is_empty() {
-                if !other.dirty.is_clean() {
-                    // Marked again meanwhile.
-                    copying.cursor = None;
-                    continue;
-                }
-                stream.copying = None;
-                other.compares = false;
-                actions.push(Action::Send(peer, Message::Consistent { epoch, at }));
-                actions.push(Action::Tell(News::CopyEnds(member)));
-            }
-        }
-        self.actions.append(&mut actions);
-    }
-
-    pub(super) fn copies_are_sent(&mut self, peer: Peer, extent: Extent, count: u64) {
-        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
-        let Link::Streaming(stream) = &mut other.link else { return };
-        let Some(copying) = stream.copying.as_mut() else { return };
-        if copying.sending != Some(extent) {
-            return;
-        }
-        copying.sending = None;
-        copying.sent += count;
-        match count {
-            0 => other.dirty.clear(extent),
-            _ => copying.outstanding.push((extent, copying.sent)),
-        }
-    }
-
-    fn copies_are_there(&mut self, peer: Peer, count: u64) {
-        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
-        let Link::Streaming(stream) = &mut other.link else { return };
-        let Some(copying) = stream.copying.as_mut() else { return };
-        let there: Vec<Extent> = copying
-            .outstanding
-            .extract_if(.., |(_, with)| *with <= count)
-            .map(|(extent, _)| extent)
-            .collect();
-        for extent in there {
-            other.dirty.clear(extent);
-        }
-    }
-
-    pub(super) fn is_shipped(&mut self, peer: Peer, to: Lsn) {
-        if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
-            stream.shipped = stream.shipped.max(to);
-        }
-    }
-
-    pub(super) fn is_durable_there(&mut self, peer: Peer, to: Lsn) {
-        let to = self.order.floor(to.min(self.order.placed()));
-        if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
-            stream.durable = stream.durable.max(to);
-            stream.placed = stream.placed.max(stream.durable);
-        }
-    }
-
-    /// Begins to send records from `from`.
-    pub(super) fn begin_stream(&mut self, peer: Peer, from: Lsn, copies: bool) {
-        let now = self.now;
-        let Some(source) = self.source() else { return };
-        source.unseen = source.unseen.without(peer.member);
-        let Some(other) = source.at(peer) else { return };
-        other.known = from;
-        other.link = Link::Streaming(Box::new(Stream {
-            peer,
-            sent: from,
-            shipped: from,
-            placed: from,
-            durable: from,
-            applied: Lsn(0),
-            start: None,
-            told_committed: Lsn(0),
-            copying: copies.then(Copying::default),
-            joins: false,
-            heard: now,
-        }));
-        let bytes = other.dirty.bytes();
-        let news = match copies {
-            true => News::CopyBegins(peer.member, bytes),
-            false => News::Replays(peer.member),
-        };
-        self.tell(news);
-        // The set may have changed since it was told from where to go on.
-        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
-        self.send(peer, Message::InSync { epoch, version, members });
     }
 
     pub(super) fn hear_as_source(&mut self, peer: Peer, message: Message) {
@@ -769,39 +476,6 @@ impl Core {
         }
     }
 
-    fn is_told_durable(&mut self, peer: Peer, placed: Lsn, to: Lsn, applied: Lsn, start: Lsn) {
-        let (placed, to) = (self.order.floor(placed), self.order.floor(to));
-        let Some(stream) = self.source().and_then(|source| source.stream(peer)) else { return };
-        // A member can have no more than was sent.
-        if to > stream.sent || placed > stream.sent || start > to || applied > to {
-            self.act(Action::Disconnect(peer));
-            return;
-        }
-        stream.durable = stream.durable.max(to);
-        stream.placed = stream.placed.max(placed).max(to);
-        stream.applied = applied;
-        stream.start = stream.start.max(Some(start));
-    }
-
-    fn set_is_known(&mut self, peer: Peer, version: u64) {
-        let newest = self.label.set_version;
-        let change = self.source().and_then(|source| source.change.as_mut());
-        if let Some(change) = change.filter(|_| version == newest) {
-            change.waits_for = change.waits_for.without(peer.member);
-        }
-    }
-
-    fn differs(&mut self, peer: Peer, lsn: Lsn, extent: Extent) {
-        self.tell(News::Differs(peer.member, lsn, extent));
-        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
-        other.dirty.mark(extent);
-        if let Link::Streaming(stream) = &mut other.link
-            && stream.copying.is_none()
-        {
-            stream.copying = Some(Copying::default());
-        }
-    }
-
     fn is_refused(&mut self, peer: Peer, refusal: Refusal) {
         self.tell(News::Refused(peer.member, refusal));
         self.act(Action::Disconnect(peer));
@@ -827,16 +501,6 @@ impl Core {
             drop(hello);
         } else {
             self.send(peer, Message::Refused(Refusal::IsSource(ours)));
-        }
-    }
-
-    pub(super) fn has_lost(&mut self, peer: Peer) {
-        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
-        other.known = other.known();
-        other.link = Link::Down;
-        // When it comes back it is told of the set anew.
-        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
-            change.waits_for = change.waits_for.without(peer.member);
         }
     }
 
@@ -901,104 +565,6 @@ impl Core {
         self.tell(News::IsDestination(epoch));
     }
 
-    pub(super) fn wants_as_source(&mut self, wish: Wish) -> Result<(), Denial> {
-        let full = DirtyMap::full(&self.config.volumes);
-        let source = self.source().ok_or(Denial::NotSource)?;
-        let member = match wish {
-            Wish::Suspend(member)
-            | Wish::Resume(member)
-            | Wish::SetMode(member, _)
-            | Wish::GoOnWithout(member)
-            | Wish::Compare(member)
-            | Wish::Reverse { to: member, .. } => member,
-            Wish::Promote { .. } | Wish::Demote => return Err(Denial::IsSource),
-        };
-        let confirmed = source.confirmed;
-        let is_changing = source.change.is_some() || source.handing_over.is_some();
-        if let Wish::GoOnWithout(member) = wish {
-            source.unseen = source.unseen.without(member);
-        }
-        let other = source.peer_mut(member).ok_or(Denial::NoSuchMember)?;
-        let connection = other.connection();
-        match wish {
-            Wish::Suspend(_) => {
-                other.is_suspended = true;
-                if let Some(peer) = connection {
-                    self.act(Action::Disconnect(peer));
-                }
-            }
-            Wish::Resume(_) => other.is_suspended = false,
-            Wish::SetMode(_, mode) => {
-                other.mode = mode;
-                let of = self.config.others.iter_mut().find(|(of, _)| *of == member);
-                if let Some((_, configured)) = of {
-                    *configured = mode;
-                }
-            }
-            Wish::Compare(_) => {
-                other.dirty = full;
-                other.compares = true;
-                if let Link::Streaming(stream) = &mut other.link {
-                    stream.copying.get_or_insert_default();
-                }
-            }
-            Wish::Reverse { to, nonce } => {
-                if !confirmed.contains(to) {
-                    return Err(Denial::NotInSync);
-                }
-                if is_changing {
-                    return Err(Denial::Busy);
-                }
-                let source = self.source().ok_or(Denial::NotSource)?;
-                source.handing_over = Some(HandOver { to, nonce, is_told: false });
-            }
-            Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
-        }
-        Ok(())
-    }
-
-    /// Whether a member is suspended: the driver makes no connection to it then.
-    pub fn is_suspended(&self, member: MemberId) -> bool {
-        match &self.role {
-            Role::Source(source) => {
-                source.peers.iter().any(|other| other.member == member && other.is_suspended)
-            }
-            Role::Destination(_) => false,
-        }
-    }
-
-    // Once everything is durable at the member that takes over, and nothing more comes, it is told.
-    fn hand_over(&mut self) {
-        let (end, epoch, applied) = (self.order.end(), self.epoch(), self.applied);
-        let committed = self.committed;
-        let Some(source) = self.source() else { return };
-        let Some(HandOver { to, nonce, is_told: false }) = source.handing_over else { return };
-        if source.change.is_some() {
-            return;
-        }
-        let is_confirmed = source.confirmed.contains(to);
-        let Some(other) = source.peer_mut(to) else { return };
-        let peer = match &other.link {
-            Link::Streaming(stream)
-                if stream.durable >= end && committed >= end && applied >= end =>
-            {
-                stream.peer
-            }
-            Link::Streaming(_) if is_confirmed => return,
-            _ => {
-                source.handing_over = None;
-                self.tell(News::Denied(Denial::NotInSync));
-                self.act(Action::Room);
-                return;
-            }
-        };
-        source.handing_over = Some(HandOver { to, nonce, is_told: true });
-        // From here on it may be the source: nothing is acknowledged without it until it is heard of.
-        source.unseen = source.unseen.with(to);
-        let next = Epoch { number: epoch.number + 1, restart: 0, nonce };
-        self.send(peer, Message::TakeOver { epoch, end, next });
-    }
-
     pub(super) fn tick_as_source(&mut self) {
         let (now, silence) = (self.now, self.config.silence_ns);
         let Some(source) = self.source() else { return };
@@ -1053,7 +619,7 @@ impl Core {
 
 impl Other {
     /// Whether a member that was in sync is so no more: it is gone, lacks what was committed, or is not to be waited for.
-    fn is_over(&self, committed: Lsn) -> bool {
+    pub(super) fn is_over(&self, committed: Lsn) -> bool {
         match &self.link {
             Link::Down | Link::Greeting(..) => true,
             Link::Streaming(stream) => {
@@ -1070,10 +636,3 @@ impl Other {
         self.is_suspended && self.known == Lsn(0)
     }
 }
-
-/// A member joins those in sync when it lacks at most so many bytes.
-const JOIN_WITHIN: u64 = 1 << 20;
-/// Bytes of records that are ordered to be sent at once, at most; a single record may be longer.
-const SHIP_MAX: u64 = 1 << 20;
-/// Bytes of one order to copy.
-const COPY_MAX: u64 = 1 << 20;

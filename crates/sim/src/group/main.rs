@@ -12,13 +12,19 @@
 #![forbid(unsafe_code)]
 
 #[path = "../chance.rs"]
+#[allow(dead_code, reason = "each program uses its part")]
 mod chance;
 mod disk;
+mod faults;
+mod judge;
+mod lanes;
 mod member;
 mod net;
 mod plan;
 mod truth;
+mod wire;
 mod world;
+mod writers;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,207 @@
+//! Who is in sync: a set that changes one step at a time, recorded before it counts; and the hand-over to one of them.
+
+use super::event::{Action, Denial, News};
+use super::source::{Change, HandOver, Link, Stage};
+use super::{AfterLabel, Core};
+use crate::core::Mode;
+use crate::format::Label;
+use crate::message::{Message, Peer};
+use crate::names::{Epoch, MemberId, MemberSet};
+
+impl Core {
+    pub(super) fn is_proposed(&mut self, number: u64, is_taken: bool) {
+        let Some(source) = self.source() else { return };
+        if source.stage == Stage::Proposing(number) {
+            if !is_taken {
+                // No epoch has begun.
+                if let Some(before) = source.before.take() {
+                    self.label = Label { sequence: self.label.sequence, ..*before };
+                }
+                self.tell(News::Denied(Denial::WitnessDisagrees));
+                self.step_down();
+                return;
+            }
+            source.before = None;
+            source.stage = Stage::Storing;
+            self.store_label(AfterLabel::EpochBegun);
+            return;
+        }
+        let Some(change) = source.change.as_mut().filter(|change| change.number == number) else {
+            return;
+        };
+        if !is_taken {
+            source.change = None;
+            self.tell(News::Denied(Denial::WitnessDisagrees));
+            self.step_down();
+            return;
+        }
+        change.is_taken = true;
+        let (members, version) = (change.members, self.label.set_version + 1);
+        self.label.in_sync = members;
+        self.label.set_version = version;
+        let epoch = self.epoch();
+        let Some(source) = self.source() else { return };
+        let told: Vec<Peer> = source
+            .peers
+            .iter()
+            .filter_map(|other| match &other.link {
+                Link::Streaming(stream) => Some(stream.peer),
+                Link::Down | Link::Greeting(..) => None,
+            })
+            .collect();
+        if let Some(change) = &mut source.change {
+            let waits_for = told.iter().fold(MemberSet::NONE, |set, peer| set.with(peer.member));
+            change.waits_for = MemberSet(waits_for.0 & members.0);
+        }
+        for peer in told {
+            self.send(peer, Message::InSync { epoch, version, members });
+        }
+        self.store_label(AfterLabel::SetStored);
+    }
+
+    pub(super) fn epoch_has_begun(&mut self) {
+        let (end, epoch) = (self.order.end(), self.epoch());
+        let Some(source) = self.source() else { return };
+        if source.stage == Stage::Storing {
+            source.stage = Stage::Recovering(end);
+            self.tell(News::IsSource(epoch));
+        }
+    }
+
+    pub(super) fn set_is_stored(&mut self) {
+        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
+            change.is_stored = true;
+        }
+    }
+
+    // Who is in sync changes one step at a time, and is recorded before it counts.
+    pub(super) fn change_set(&mut self) {
+        self.finish_change();
+        let (me, committed, end) = (self.config.me, self.committed, self.order.end());
+        let (least, set_version) = (self.config.least_in_sync, self.label.set_version);
+        let (epoch, has_witness) = (self.epoch(), self.config.has_witness);
+        let Some(source) = self.source() else { return };
+        if source.change.is_some() || source.is_stopping || !source.has_begun() {
+            return;
+        }
+        let mut members = source.confirmed;
+        for other in &mut source.peers {
+            let is_confirmed = source.confirmed.contains(other.member);
+            let follows = match &mut other.link {
+                Link::Streaming(stream) if stream.copying.is_none() => {
+                    let is_near = end.since(stream.durable) <= JOIN_WITHIN;
+                    stream.joins = other.mode != Mode::Async
+                        && !other.is_suspended
+                        && (stream.joins || is_confirmed || is_near);
+                    // A member that has lost what it had said to be durable is in sync no more.
+                    stream.joins && stream.allows(other.mode) >= committed
+                }
+                _ => false,
+            };
+            let is_unseen = source.unseen.contains(other.member) && !has_witness;
+            if follows {
+                members = members.with(other.member);
+            } else if is_confirmed && !is_unseen && other.is_over(committed) {
+                members = members.without(other.member);
+            }
+        }
+        debug_assert!(members.contains(me), "a source has what it has acknowledged");
+        if members.len() < source.confirmed.len() && members.len() < least {
+            members = MemberSet(members.0 | source.confirmed.0);
+            if !std::mem::replace(&mut source.told_too_few, true) {
+                self.tell(News::TooFewInSync);
+            }
+        } else if members == source.confirmed {
+            source.told_too_few = false;
+        }
+        let Some(source) = self.source() else { return };
+        if members == source.confirmed {
+            return;
+        }
+        source.proposals += 1;
+        let number = source.proposals;
+        source.change = Some(Change {
+            members,
+            number,
+            is_taken: false,
+            is_stored: false,
+            waits_for: MemberSet::NONE,
+        });
+        self.act(Action::Propose {
+            number,
+            epoch,
+            source: me,
+            in_sync: members,
+            set_version: set_version + 1,
+        });
+    }
+
+    pub(super) fn finish_change(&mut self) {
+        let Some(source) = self.source() else { return };
+        let Some(change) = &source.change else { return };
+        let gone = |member: MemberId| {
+            !source
+                .peers
+                .iter()
+                .any(|other| other.member == member && matches!(other.link, Link::Streaming(_)))
+        };
+        let is_done = change.is_taken && change.is_stored && change.waits_for.iter().all(gone);
+        if !is_done {
+            return;
+        }
+        let (before, after) = (source.confirmed, change.members);
+        source.confirmed = after;
+        source.change = None;
+        for member in after.iter().filter(|member| !before.contains(*member)) {
+            self.tell(News::InSync(member));
+        }
+        for member in before.iter().filter(|member| !after.contains(*member)) {
+            self.tell(News::OutOfSync(member));
+        }
+        self.act(Action::Room);
+        self.commit();
+    }
+
+    pub(super) fn set_is_known(&mut self, peer: Peer, version: u64) {
+        let newest = self.label.set_version;
+        let change = self.source().and_then(|source| source.change.as_mut());
+        if let Some(change) = change.filter(|_| version == newest) {
+            change.waits_for = change.waits_for.without(peer.member);
+        }
+    }
+
+    // Once everything is durable at the member that takes over, and nothing more comes, it is told.
+    pub(super) fn hand_over(&mut self) {
+        let (end, epoch, applied) = (self.order.end(), self.epoch(), self.applied);
+        let committed = self.committed;
+        let Some(source) = self.source() else { return };
+        let Some(HandOver { to, nonce, is_told: false }) = source.handing_over else { return };
+        if source.change.is_some() {
+            return;
+        }
+        let is_confirmed = source.confirmed.contains(to);
+        let Some(other) = source.peer_mut(to) else { return };
+        let peer = match &other.link {
+            Link::Streaming(stream)
+                if stream.durable >= end && committed >= end && applied >= end =>
+            {
+                stream.peer
+            }
+            Link::Streaming(_) if is_confirmed => return,
+            _ => {
+                source.handing_over = None;
+                self.tell(News::Denied(Denial::NotInSync));
+                self.act(Action::Room);
+                return;
+            }
+        };
+        source.handing_over = Some(HandOver { to, nonce, is_told: true });
+        // From here on it may be the source: nothing is acknowledged without it until it is heard of.
+        source.unseen = source.unseen.with(to);
+        let next = Epoch { number: epoch.number + 1, restart: 0, nonce };
+        self.send(peer, Message::TakeOver { epoch, end, next });
+    }
+}
+
+/// A member joins those in sync when it lacks at most so many bytes.
+const JOIN_WITHIN: u64 = 1 << 20;

@@ -1,0 +1,199 @@
+//! What a source sends to the members that follow: records in order, and copies of blocks.
+
+use log::Lsn;
+
+use super::Core;
+use super::Role;
+use super::event::{Action, News};
+use super::source::{Copying, Link, Stream};
+use crate::format::Extent;
+use crate::message::{Message, Peer};
+
+impl Core {
+    pub(super) fn ship_all(&mut self) {
+        let (window, capacity) = (self.config.window, self.order.capacity());
+        let (placed, committed, epoch) = (self.order.placed(), self.committed, self.epoch());
+        let mut actions = Vec::new();
+        let Role::Source(source) = &mut self.role else { return };
+        for other in &mut source.peers {
+            let Link::Streaming(stream) = &mut other.link else { continue };
+            let peer = stream.peer;
+            let limit = placed
+                .min(stream.durable.plus(window))
+                .min(stream.start.map_or(stream.sent, |start| start.plus(capacity)));
+            while stream.sent < limit {
+                let to = self.order.piece(stream.sent, limit.min(stream.sent.plus(SHIP_MAX)));
+                if to <= stream.sent || to > limit {
+                    break;
+                }
+                let from = std::mem::replace(&mut stream.sent, to);
+                stream.told_committed = committed;
+                actions.push(Action::Ship { peer, epoch, from, to, committed });
+            }
+            if stream.told_committed < committed && stream.sent >= placed.min(limit) {
+                stream.told_committed = committed;
+                actions.push(Action::Send(peer, Message::Committed { epoch, to: committed }));
+            }
+        }
+        self.actions.append(&mut actions);
+    }
+
+    pub(super) fn copy_all(&mut self) {
+        let (epoch, at, copy_window) = (self.epoch(), self.order.end(), self.config.copy_window);
+        let mut actions = Vec::new();
+        let Role::Source(source) = &mut self.role else { return };
+        // Until then the volumes lack what the ring has.
+        if !source.is_ready() {
+            return;
+        }
+        for other in &mut source.peers {
+            let Link::Streaming(stream) = &mut other.link else { continue };
+            let (peer, member) = (stream.peer, other.member);
+            let Some(copying) = &mut stream.copying else { continue };
+            if copying.sending.is_some() {
+                continue;
+            }
+            let under_way: u64 = copying.outstanding.iter().map(|(extent, _)| extent.len).sum();
+            if under_way >= copy_window {
+                continue;
+            }
+            if let Some(extent) = other.dirty.next(copying.cursor, COPY_MAX) {
+                copying.cursor = Some(extent);
+                copying.sending = Some(extent);
+                actions.push(Action::Copy { peer, extent, compares: other.compares });
+            } else if copying.outstanding.is_empty() {
+                if !other.dirty.is_clean() {
+                    // Marked again meanwhile.
+                    copying.cursor = None;
+                    continue;
+                }
+                stream.copying = None;
+                other.compares = false;
+                actions.push(Action::Send(peer, Message::Consistent { epoch, at }));
+                actions.push(Action::Tell(News::CopyEnds(member)));
+            }
+        }
+        self.actions.append(&mut actions);
+    }
+
+    pub(super) fn copies_are_sent(&mut self, peer: Peer, extent: Extent, count: u64) {
+        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
+        let Link::Streaming(stream) = &mut other.link else { return };
+        let Some(copying) = stream.copying.as_mut() else { return };
+        if copying.sending != Some(extent) {
+            return;
+        }
+        copying.sending = None;
+        copying.sent += count;
+        match count {
+            0 => other.dirty.clear(extent),
+            _ => copying.outstanding.push((extent, copying.sent)),
+        }
+    }
+
+    pub(super) fn copies_are_there(&mut self, peer: Peer, count: u64) {
+        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
+        let Link::Streaming(stream) = &mut other.link else { return };
+        let Some(copying) = stream.copying.as_mut() else { return };
+        let there: Vec<Extent> = copying
+            .outstanding
+            .extract_if(.., |(_, with)| *with <= count)
+            .map(|(extent, _)| extent)
+            .collect();
+        for extent in there {
+            other.dirty.clear(extent);
+        }
+    }
+
+    pub(super) fn is_shipped(&mut self, peer: Peer, to: Lsn) {
+        if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
+            stream.shipped = stream.shipped.max(to);
+        }
+    }
+
+    pub(super) fn is_durable_there(&mut self, peer: Peer, to: Lsn) {
+        let to = self.order.floor(to.min(self.order.placed()));
+        if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
+            stream.durable = stream.durable.max(to);
+            stream.placed = stream.placed.max(stream.durable);
+        }
+    }
+
+    /// Begins to send records from `from`.
+    pub(super) fn begin_stream(&mut self, peer: Peer, from: Lsn, copies: bool) {
+        let now = self.now;
+        let Some(source) = self.source() else { return };
+        source.unseen = source.unseen.without(peer.member);
+        let Some(other) = source.at(peer) else { return };
+        other.known = from;
+        other.link = Link::Streaming(Box::new(Stream {
+            peer,
+            sent: from,
+            shipped: from,
+            placed: from,
+            durable: from,
+            applied: Lsn(0),
+            start: None,
+            told_committed: Lsn(0),
+            copying: copies.then(Copying::default),
+            joins: false,
+            heard: now,
+        }));
+        let bytes = other.dirty.bytes();
+        let news = match copies {
+            true => News::CopyBegins(peer.member, bytes),
+            false => News::Replays(peer.member),
+        };
+        self.tell(news);
+        // The set may have changed since it was told from where to go on.
+        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
+        self.send(peer, Message::InSync { epoch, version, members });
+    }
+
+    pub(super) fn is_told_durable(
+        &mut self,
+        peer: Peer,
+        placed: Lsn,
+        to: Lsn,
+        applied: Lsn,
+        start: Lsn,
+    ) {
+        let (placed, to) = (self.order.floor(placed), self.order.floor(to));
+        let Some(stream) = self.source().and_then(|source| source.stream(peer)) else { return };
+        // A member can have no more than was sent.
+        if to > stream.sent || placed > stream.sent || start > to || applied > to {
+            self.act(Action::Disconnect(peer));
+            return;
+        }
+        stream.durable = stream.durable.max(to);
+        stream.placed = stream.placed.max(placed).max(to);
+        stream.applied = applied;
+        stream.start = stream.start.max(Some(start));
+    }
+
+    pub(super) fn differs(&mut self, peer: Peer, lsn: Lsn, extent: Extent) {
+        self.tell(News::Differs(peer.member, lsn, extent));
+        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
+        other.dirty.mark(extent);
+        if let Link::Streaming(stream) = &mut other.link
+            && stream.copying.is_none()
+        {
+            stream.copying = Some(Copying::default());
+        }
+    }
+
+    pub(super) fn has_lost(&mut self, peer: Peer) {
+        let Some(other) = self.source().and_then(|source| source.at(peer)) else { return };
+        other.known = other.known();
+        other.link = Link::Down;
+        // When it comes back it is told of the set anew.
+        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
+            change.waits_for = change.waits_for.without(peer.member);
+        }
+    }
+}
+
+/// Bytes of records that are ordered to be sent at once, at most; a single record may be longer.
+const SHIP_MAX: u64 = 1 << 20;
+/// Bytes of one order to copy.
+const COPY_MAX: u64 = 1 << 20;

@@ -1,0 +1,75 @@
+//! What an operator may want of a source.
+
+use super::event::{Action, Denial, Wish};
+use super::source::{HandOver, Link};
+use super::{Core, Role};
+use crate::dirty::DirtyMap;
+use crate::names::MemberId;
+
+impl Core {
+    pub(super) fn wants_as_source(&mut self, wish: Wish) -> Result<(), Denial> {
+        let full = DirtyMap::full(&self.config.volumes);
+        let source = self.source().ok_or(Denial::NotSource)?;
+        let member = match wish {
+            Wish::Suspend(member)
+            | Wish::Resume(member)
+            | Wish::SetMode(member, _)
+            | Wish::GoOnWithout(member)
+            | Wish::Compare(member)
+            | Wish::Reverse { to: member, .. } => member,
+            Wish::Promote { .. } | Wish::Demote => return Err(Denial::IsSource),
+        };
+        let confirmed = source.confirmed;
+        let is_changing = source.change.is_some() || source.handing_over.is_some();
+        if let Wish::GoOnWithout(member) = wish {
+            source.unseen = source.unseen.without(member);
+        }
+        let other = source.peer_mut(member).ok_or(Denial::NoSuchMember)?;
+        let connection = other.connection();
+        match wish {
+            Wish::Suspend(_) => {
+                other.is_suspended = true;
+                if let Some(peer) = connection {
+                    self.act(Action::Disconnect(peer));
+                }
+            }
+            Wish::Resume(_) => other.is_suspended = false,
+            Wish::SetMode(_, mode) => {
+                other.mode = mode;
+                let of = self.config.others.iter_mut().find(|(of, _)| *of == member);
+                if let Some((_, configured)) = of {
+                    *configured = mode;
+                }
+            }
+            Wish::Compare(_) => {
+                other.dirty = full;
+                other.compares = true;
+                if let Link::Streaming(stream) = &mut other.link {
+                    stream.copying.get_or_insert_default();
+                }
+            }
+            Wish::Reverse { to, nonce } => {
+                if !confirmed.contains(to) {
+                    return Err(Denial::NotInSync);
+                }
+                if is_changing {
+                    return Err(Denial::Busy);
+                }
+                let source = self.source().ok_or(Denial::NotSource)?;
+                source.handing_over = Some(HandOver { to, nonce, is_told: false });
+            }
+            Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a member is suspended: the driver makes no connection to it then.
+    pub fn is_suspended(&self, member: MemberId) -> bool {
+        match &self.role {
+            Role::Source(source) => {
+                source.peers.iter().any(|other| other.member == member && other.is_suspended)
+            }
+            Role::Destination(_) => false,
+        }
+    }
+}

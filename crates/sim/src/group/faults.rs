@@ -1,0 +1,162 @@
+//! What goes wrong, and what operators and promoters do about it.
+
+use replica::core::{Event, Mode, Wish};
+use replica::{MemberId, MemberSet};
+
+use crate::plan::{MS, SECOND};
+use crate::world::{What, World};
+
+impl World<'_> {
+    pub(crate) fn crash(&mut self, member: u8) {
+        let at = &mut self.members[usize::from(member)];
+        let Some(process) = at.process.take() else { return };
+        self.sums.crashes += 1;
+        if process.core.is_source() {
+            at.last_in_sync = process.core.status().in_sync;
+        }
+        at.disk.crash(&self.chance);
+        self.trace(|| format!("member {member} crashes"));
+        let of_it: Vec<u64> = self
+            .connections
+            .values()
+            .filter(|it| it.ends.contains(&MemberId(member)))
+            .map(|it| it.number)
+            .collect();
+        for number in of_it {
+            self.cut(number);
+        }
+        let delay = self.chance.skewed(MS, 500 * MS);
+        self.later(delay, What::Start(member));
+    }
+
+    pub(crate) fn cut(&mut self, number: u64) {
+        for side in 0..2 {
+            let delay = self.chance.skewed(10_000, 50 * MS);
+            self.later(delay, What::Lose(number, side));
+        }
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.is_silent = true;
+        }
+    }
+
+    pub(crate) fn silence(&mut self) {
+        let (one, other) = (self.any_member(), self.any_member());
+        if one == other {
+            return;
+        }
+        self.trace(|| format!("member {one} and member {other} do not hear each other"));
+        self.blocked.push((one, other));
+        for connection in self.connections.values_mut() {
+            let ends = connection.ends.map(|end| end.0);
+            if ends.contains(&one) && ends.contains(&other) {
+                connection.is_silent = true;
+            }
+        }
+        let delay = self.chance.skewed(10 * MS, 3 * SECOND);
+        self.later(delay, What::Unsilence(one, other));
+    }
+
+    pub(crate) fn any_member(&self) -> u8 {
+        u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0)
+    }
+
+    pub(crate) fn is_blocked(&self, one: MemberId, other: MemberId) -> bool {
+        self.blocked.iter().any(|pair| *pair == (one.0, other.0) || *pair == (other.0, one.0))
+    }
+
+    // What a promoter does: the source has been silent, and this member was in sync.
+    pub(crate) fn promote_by_itself(&mut self, member: u8) {
+        let (now, record, has_witness) = (self.now, self.witness, self.plan.has_witness);
+        let patience = LEASE + u64::from(member) * 20 * MS;
+        let Some(process) = self.process(member) else { return };
+        let is_silent = now.saturating_sub(process.followed_at) > patience;
+        if has_witness
+            && is_silent
+            && !process.core.is_source()
+            && record.in_sync.contains(MemberId(member))
+        {
+            process.followed_at = now;
+            let (nonce, above) = (self.chance.below(u64::MAX), self.above());
+            self.step(member, Event::Wanted(Wish::Promote { nonce, above, by_force: false }));
+        }
+    }
+
+    // What an operator does: hands over, or has another go on for a source that is down.
+    pub(crate) fn switch(&mut self) {
+        let member = self.any_member();
+        let (nonce, above) = (self.chance.below(u64::MAX), self.above());
+        let source = (0..self.plan.members).find(|at| {
+            self.members[usize::from(*at)].process.as_ref().is_some_and(|it| it.core.is_source())
+        });
+        if let Some(source) = source {
+            if source != member {
+                let to = MemberId(member);
+                self.step(source, Event::Wanted(Wish::Reverse { to, nonce }));
+            }
+            return;
+        }
+        if self.plan.has_witness {
+            return;
+        }
+        // The one that was the source last, and lies there.
+        let newest = self.members.iter().max_by_key(|it| it.disk.label.history.current().rank());
+        let Some(dead) = newest.filter(|it| it.process.is_none() && it.disk.label.is_source) else {
+            return;
+        };
+        let may = dead.last_in_sync.contains(MemberId(member));
+        let lives = self.members[usize::from(member)].process.is_some();
+        if lives && (may || self.plan.forces) {
+            let by_force = !may;
+            self.step(member, Event::Wanted(Wish::Promote { nonce, above, by_force }));
+        }
+    }
+
+    pub(crate) fn wish(&mut self) {
+        let (at, member) = (self.any_member(), MemberId(self.any_member()));
+        if MemberId(at) == member {
+            return;
+        }
+        let wish = match self.chance.below(6) {
+            0 => Wish::Suspend(member),
+            1 | 2 => Wish::Resume(member),
+            3 => Wish::Compare(member),
+            _ => Wish::SetMode(member, [Mode::Sync, Mode::Async][self.chance.index(2)]),
+        };
+        self.step(at, Event::Wanted(wish));
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.trace(|| "all faults end".to_owned());
+        self.heals = true;
+        self.blocked.clear();
+        for member in 0..self.plan.members {
+            if self.members[usize::from(member)].process.is_none() {
+                self.start(member);
+            }
+        }
+    }
+
+    // Nobody is the source, and all are there: the operator takes the one that has most.
+    pub(crate) fn operator_chooses(&mut self) {
+        let (nonce, above) = (self.chance.below(u64::MAX), self.above());
+        let best = (0..self.plan.members).max_by_key(|at| {
+            let member = &self.members[usize::from(*at)];
+            member.process.as_ref().map(|it| {
+                let status = it.core.status();
+                let in_sync = it.core.label().in_sync.contains(member.id);
+                (status.is_consistent, in_sync, status.epoch.rank(), status.end)
+            })
+        });
+        if let Some(best) = best {
+            let is_in_sync = self.members[usize::from(best)]
+                .process
+                .as_ref()
+                .is_some_and(|it| it.core.label().in_sync.contains(MemberId(best)));
+            let by_force = !is_in_sync;
+            self.step(best, Event::Wanted(Wish::Promote { nonce, above, by_force }));
+        }
+    }
+}
+
+/// A destination waits so long for its source.
+const LEASE: u64 = 300 * MS;

@@ -1,0 +1,261 @@
+//! What drivers do: the actions of the core, each after a while, those of a lane in their order.
+
+use replica::core::{Action, Event, Lane, News};
+use replica::message::Message;
+use replica::{Epoch, MemberId, MemberSet};
+
+use crate::disk::cells;
+use crate::member::{Queue, Writer};
+use crate::net::Parcel;
+use crate::plan::MS;
+use crate::world::{Record, What, World};
+
+impl World<'_> {
+    pub(crate) fn act(&mut self, member: u8, action: Action) {
+        let lane = action.lane();
+        let life = self.members[usize::from(member)].life;
+        if lane != Lane::Now {
+            let Some(process) = self.process(member) else { return };
+            process.lanes.entry(lane).or_default().waits.push_back(action);
+            self.run_lane(member, lane);
+            return;
+        }
+        match action {
+            Action::Disconnect(peer) => {
+                let Some(connection) = self.connections.get_mut(&peer.connection) else { return };
+                connection.is_silent = true;
+                let side = connection.side_of(MemberId(member));
+                let (soon, late) =
+                    (self.chance.skewed(1000, MS), self.chance.skewed(10_000, 50 * MS));
+                self.later(soon, What::Lose(peer.connection, side));
+                self.later(late, What::Lose(peer.connection, 1 - side));
+            }
+            Action::Committed(to) => {
+                let Some(process) = self.process(member) else { return };
+                let mut due = Vec::new();
+                for (at, writer) in process.writers.iter_mut().enumerate() {
+                    if let Writer::Waiting(work) = *writer
+                        && work.end <= to
+                    {
+                        *writer = Writer::Applying(work);
+                        due.push(at);
+                    }
+                }
+                for at in due {
+                    let delay = self.chance.skewed(1000, MS);
+                    self.later(delay, What::Writer(member, life, at));
+                }
+            }
+            Action::StartWriters => {
+                if let Some(process) = self.process(member) {
+                    process.is_open = true;
+                    process.is_stopping = false;
+                }
+                let volumes = self.members[usize::from(member)].disk.volumes.clone();
+                if let Err(fault) = self.truth.check(&volumes) {
+                    self.fault = Some(format!("member {member} begins as source: {fault}"));
+                }
+                self.sums.promotions += 1;
+            }
+            Action::StopWriters => {
+                if let Some(process) = self.process(member) {
+                    process.is_open = false;
+                    process.is_stopping = true;
+                    for writer in &mut process.writers {
+                        if let Writer::Waiting(_) = writer {
+                            *writer = Writer::Idle;
+                        }
+                    }
+                }
+                self.later(1000, What::WritersStopped(member, life));
+            }
+            Action::Tell(news) => self.hear_news(member, news),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn hear_news(&mut self, member: u8, news: News) {
+        match news {
+            News::CopyEnds(_) => self.sums.copies += 1,
+            News::FellBehind(_) => self.sums.fell_behind += 1,
+            News::Refused(..) => self.sums.refused += 1,
+            News::IsSource(_) => {
+                let Some(process) = self.process(member) else { return };
+                let was_forced =
+                    process.core.history().epochs().last().is_some_and(|it| it.is_forced);
+                if was_forced {
+                    self.truth.is_lossy = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn writers_stopped(&mut self, member: u8) {
+        let life = self.members[usize::from(member)].life;
+        let Some(process) = self.process(member) else { return };
+        if !process.is_stopping {
+            return;
+        }
+        if process.writers.iter().all(|writer| matches!(writer, Writer::Idle | Writer::Waiting(_)))
+        {
+            for writer in &mut process.writers {
+                *writer = Writer::Idle;
+            }
+            process.is_stopping = false;
+            self.step(member, Event::WritersStopped);
+        } else {
+            self.later(MS, What::WritersStopped(member, life));
+        }
+    }
+
+    pub(crate) fn run_lane(&mut self, member: u8, lane: Lane) {
+        let at = &mut self.members[usize::from(member)];
+        let life = at.life;
+        let Some(process) = &mut at.process else { return };
+        let queue: &mut Queue = process.lanes.entry(lane).or_default();
+        if queue.running.is_some() {
+            return;
+        }
+        let Some(action) = queue.waits.pop_front() else { return };
+        let (from, to) = match &action {
+            Action::Persist(_) => (5_000, 2 * MS),
+            Action::Apply(..) | Action::FlushVolumes(_) | Action::FlushCopies(_) => (5_000, 5 * MS),
+            Action::StoreLabel(_) | Action::StoreDirty { .. } => (5_000, 3 * MS),
+            Action::TakeSnapshot => (5_000, 10 * MS),
+            Action::Propose { .. } => (100_000, 20 * MS),
+            _ => (1_000, 200_000),
+        };
+        match &action {
+            Action::FlushVolumes(_) | Action::FlushCopies(_) | Action::TakeSnapshot => {
+                at.disk.begin_flush();
+            }
+            Action::Apply(from, to) => {
+                let Some(records) = at.disk.records(*from, *to) else {
+                    self.fault =
+                        Some(format!("member {member} applies {from}..{to}, which it has not"));
+                    return;
+                };
+                for record in records {
+                    at.disk.apply(&record);
+                }
+            }
+            Action::PutCopy => {
+                if let Some((_, extent, held)) = process.copies.pop_front() {
+                    at.disk.volumes[cells(extent)].copy_from_slice(&held);
+                }
+            }
+            _ => {}
+        }
+        queue.running = Some(action);
+        let slowness =
+            if matches!(lane, Lane::Member(_) | Lane::Witness) { 1 } else { at.slowness };
+        let delay = self.chance.skewed(from, to) * slowness;
+        self.later(delay, What::Lane(member, life, lane));
+    }
+
+    pub(crate) fn lane_is_done(&mut self, member: u8, lane: Lane) {
+        let Some(process) = self.process(member) else { return };
+        let Some(queue) = process.lanes.get_mut(&lane) else { return };
+        let Some(action) = queue.running.take() else { return };
+        match action {
+            Action::Copy { peer, extent, compares } => {
+                queue.running = Some(Action::Copy { peer, extent, compares });
+                self.copy(member, peer, extent, compares);
+                return;
+            }
+            Action::Propose { number, epoch, source, in_sync, set_version } => {
+                let is_taken = self.propose(epoch, source, in_sync, set_version);
+                self.trace(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
+                self.step(member, Event::Proposed { number, is_taken });
+            }
+            action => self.finish(member, action),
+        }
+        self.run_lane(member, lane);
+    }
+
+    pub(crate) fn finish(&mut self, member: u8, action: Action) {
+        let at = &mut self.members[usize::from(member)];
+        let event = match action {
+            Action::Persist(to) => {
+                at.disk.persist(to);
+                Event::RingDurable(to)
+            }
+            Action::Apply(_, to) => Event::AppliedTo(to),
+            Action::FlushVolumes(to) => {
+                at.disk.end_flush();
+                Event::VolumesDurable(to)
+            }
+            Action::FlushCopies(count) => {
+                at.disk.end_flush();
+                Event::CopiesDurable(count)
+            }
+            Action::StoreLabel(label) => {
+                let sequence = label.sequence;
+                at.disk.label = *label;
+                Event::LabelStored(sequence)
+            }
+            Action::StoreDirty { member: of, number, map } => {
+                at.disk.store_map(of, &map);
+                Event::DirtyStored(of, number)
+            }
+            Action::TakeSnapshot => {
+                at.disk.end_flush();
+                at.disk.snapshot = Some(at.disk.volumes.clone());
+                Event::SnapshotTaken
+            }
+            Action::DropSnapshot => {
+                at.disk.snapshot = None;
+                return;
+            }
+            Action::PutCopy => Event::CopyPut,
+            Action::Revoke => Event::Revoked,
+            Action::Send(peer, message) => {
+                self.post(member, peer, Parcel { message, records: Vec::new(), cells: Vec::new() });
+                return;
+            }
+            Action::Ship { peer, epoch, from, to, committed } => {
+                let records = at.disk.records(from, to);
+                let is_open = self
+                    .connections
+                    .get(&peer.connection)
+                    .is_some_and(|it| !it.is_over[it.side_of(MemberId(member))]);
+                let Some(records) = records else {
+                    if is_open {
+                        self.fault =
+                            Some(format!("member {member} ships {from}..{to}, which it has not"));
+                    }
+                    return;
+                };
+                let message = Message::Records { epoch, from, to, committed };
+                self.post(member, peer, Parcel { message, records, cells: Vec::new() });
+                Event::Shipped(peer, to)
+            }
+            _ => return,
+        };
+        self.step(member, event);
+    }
+
+    pub(crate) fn propose(
+        &mut self,
+        epoch: Epoch,
+        source: MemberId,
+        in_sync: MemberSet,
+        version: u64,
+    ) -> bool {
+        if !self.plan.has_witness {
+            return true;
+        }
+        let record = self.witness;
+        let is_same = epoch == record.epoch && source == record.source;
+        let changes = is_same && version == record.version + 1;
+        let begins = epoch.rank() > record.epoch.rank()
+            && (epoch.number > record.epoch.number || source == record.source)
+            && record.in_sync.contains(source)
+            && version == 1;
+        if changes || begins {
+            self.witness = Record { epoch, source, in_sync, version };
+        }
+        changes || begins
+    }
+}
