@@ -13,6 +13,7 @@ mod deps;
 mod failure;
 mod flood;
 mod fuzz;
+mod group;
 mod guest;
 mod interleavings;
 mod interop;
@@ -88,6 +89,8 @@ enum Task {
     Caching(states::Caching),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
+    /// A group of replicated volumes on virtual time: one seed, one run.
+    GroupSim(group::Options),
     /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
     Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
@@ -200,6 +203,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Lockstep(options) => states::lockstep(options),
         Task::Caching(options) => states::caching(options),
         Task::Sim(options) => sim::run(options),
+        Task::GroupSim(options) => group::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Interleavings(options) => interleavings::run(options),

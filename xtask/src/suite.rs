@@ -9,8 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    bulk, check, compare, databases, demo, deps, flood, fuzz, guest, interop, kill9, latency,
-    model, polling, siege, sim, states, torture, workspace,
+    bulk, check, compare, databases, demo, deps, flood, fuzz, group, guest, interop, kill9,
+    latency, model, polling, siege, sim, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 28] = [
+const STEPS: [SuiteStep; 29] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -302,6 +302,13 @@ const STEPS: [SuiteStep; 28] = [
         run: || sim::run(&sim::Options::short()),
         needed_by_all: false,
         is_quick: false,
+    },
+    SuiteStep {
+        name: "group-sim",
+        about: "a group of replicated volumes on virtual time, one seed a run",
+        run: || group::run(&group::Options::short()),
+        needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "databases",

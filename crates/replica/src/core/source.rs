@@ -2,7 +2,7 @@
 
 use log::Lsn;
 
-use super::event::{Action, Denial, News, Wish};
+use super::event::{Action, News};
 use super::joining::Greeting;
 use super::order::Entry;
 use super::{AfterLabel, Core, Destination, Role};

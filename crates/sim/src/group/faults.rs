@@ -1,7 +1,7 @@
 //! What goes wrong, and what operators and promoters do about it.
 
+use replica::MemberId;
 use replica::core::{Event, Mode, Wish};
-use replica::{MemberId, MemberSet};
 
 use crate::plan::{MS, SECOND};
 use crate::world::{What, World};

@@ -54,6 +54,9 @@ enum Task {
         /// Ends at the first seed that fails.
         #[arg(long)]
         first: bool,
+        /// Runs each seed twice: both runs have to be the same.
+        #[arg(long)]
+        twice: bool,
     },
     /// Runs one seed and prints all that happens.
     Replay {
@@ -65,7 +68,7 @@ enum Task {
 #[allow(clippy::print_stdout, reason = "that is how it reports")]
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Run { from, seeds, first } => run(from, seeds, first),
+        Task::Run { from, seeds, first, twice } => run(from, seeds, first, twice),
         Task::Replay { seed } => {
             let plan = Plan::of(seed);
             println!("{plan:?}");
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
 }
 
 #[allow(clippy::print_stdout, reason = "that is how it reports")]
-fn run(from: u64, seeds: u64, first: bool) -> ExitCode {
+fn run(from: u64, seeds: u64, first: bool, twice: bool) -> ExitCode {
     let (next, faults) = (AtomicU64::new(0), AtomicU64::new(0));
     let sums = std::sync::Mutex::new(world::Sums::default());
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -96,9 +99,15 @@ fn run(from: u64, seeds: u64, first: bool) -> ExitCode {
                         break;
                     }
                     let seed = from + at;
-                    let outcome = std::panic::catch_unwind(|| World::run(&Plan::of(seed), false));
+                    let outcome = std::panic::catch_unwind(|| {
+                        let once = World::run(&Plan::of(seed), false);
+                        let again = twice.then(|| World::run(&Plan::of(seed), false));
+                        let is_same = again.is_none_or(|again| again == once);
+                        (once, is_same)
+                    });
                     let fault = match outcome {
-                        Ok((outcome, of_seed)) => {
+                        Ok((_, false)) => Some("two runs of it differ".to_owned()),
+                        Ok(((outcome, of_seed), true)) => {
                             sums.lock().unwrap_or_else(|it| it.into_inner()).add(&of_seed);
                             outcome.err()
                         }

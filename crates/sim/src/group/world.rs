@@ -3,23 +3,23 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
 
-use replica::core::{Action, Config, Core, Draft, Entry, Event, Lane, Mode, News, Wish};
-use replica::format::{Encoding, Extent, Kind, Label};
-use replica::message::{Message, Peer};
+use replica::core::{Action, Config, Core, Event, Lane, Mode, Wish};
+use replica::format::Label;
 use replica::{Epoch, GroupId, MemberId, MemberSet};
 
 use crate::chance::Chance;
-use crate::disk::{CELL, CELLS, Disk, Stored, VOLUMES, cells};
-use crate::member::{Member, Process, Queue, Work, Writer};
-use crate::net::{Connection, Parcel};
+use crate::disk::{CELL, CELLS, Disk, VOLUMES};
+use crate::member::{Member, Process, Writer};
+use crate::net::Connection;
 use crate::plan::{MS, Plan, SECOND};
 use crate::truth::Truth;
 
 /// What was met in a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Sums {
+    /// Of all that happened, and when.
+    pub(crate) digest: u64,
     pub(crate) acknowledged: u64,
     pub(crate) crashes: u64,
     pub(crate) cuts: u64,
@@ -45,8 +45,17 @@ impl Sums {
 
 impl fmt::Display for Sums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { acknowledged, crashes, cuts, promotions, copies, fell_behind, probes, refused } =
-            self;
+        let Self {
+            acknowledged,
+            crashes,
+            cuts,
+            promotions,
+            copies,
+            fell_behind,
+            probes,
+            refused,
+            digest: _,
+        } = self;
         write!(
             f,
             "{acknowledged} writes acknowledged, {crashes} crashes, {cuts} connections cut, \
@@ -197,6 +206,8 @@ impl<'a> World<'a> {
         let end = self.plan.faults_for + HEALS_WITHIN;
         while let Some(Reverse((time, _, what))) = self.agenda.pop() {
             self.now = time;
+            let mixed = self.sums.digest ^ time ^ self.order.rotate_left(32);
+            self.sums.digest = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
             if time > end {
                 return Err(format!("it does not heal: {}", self.states()));
             }
