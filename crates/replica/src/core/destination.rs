@@ -53,7 +53,7 @@ enum Stage {
     Answered,
     /// It said from where to go on; that is done once nothing is under way here.
     Told(Box<Told>),
-    /// A snapshot is being taken first.
+    /// The volumes are being made durable first, and a snapshot is taken.
     Keeping(Box<Told>),
     /// The label is being stored.
     Cutting(Epoch),
@@ -302,9 +302,9 @@ impl Core {
         let Stage::Told(told) = std::mem::replace(&mut following.stage, Stage::Answered) else {
             return;
         };
-        if told.with_copies && contents == Contents::Consistent {
+        if told.with_copies {
             following.stage = Stage::Keeping(told);
-            self.act(Action::TakeSnapshot);
+            self.act(Action::TakeSnapshot { is_first: contents == Contents::Consistent });
             return;
         }
         self.cut(*told);

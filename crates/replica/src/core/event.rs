@@ -27,7 +27,7 @@ pub enum Event {
     DirtyStored(MemberId, u64),
     /// Storage failed: nothing more can be made durable here.
     StorageFailed,
-    /// The snapshot that [`Action::TakeSnapshot`] asked for is durable.
+    /// The volumes, and the snapshot that [`Action::TakeSnapshot`] asked for, are durable.
     SnapshotTaken,
     /// The driver has made a connection to a member, whose identity is proved. Only sources make connections.
     Dialed(Peer),
@@ -128,8 +128,12 @@ pub enum Action {
         /// The map.
         map: Box<DirtyMap>,
     },
-    /// Keep a snapshot of the volumes until [`Action::DropSnapshot`]; [`Event::SnapshotTaken`] answers.
-    TakeSnapshot,
+    /// Copies are about to come. Make the volumes durable as they are: what is compared and found equal is not copied.
+    /// Then keep a snapshot of them until [`Action::DropSnapshot`], unless there is one; [`Event::SnapshotTaken`] answers.
+    TakeSnapshot {
+        /// Whether there is none: the volumes are a copy at one moment.
+        is_first: bool,
+    },
     /// The volumes are a copy at one moment again.
     DropSnapshot,
     /// Send a message.
@@ -215,7 +219,7 @@ impl Action {
             Self::Persist(_) | Self::Revoke => Lane::Ring,
             Self::Apply(..)
             | Self::FlushVolumes(_)
-            | Self::TakeSnapshot
+            | Self::TakeSnapshot { .. }
             | Self::DropSnapshot
             | Self::PutCopy
             | Self::FlushCopies(_) => Lane::Volumes,

@@ -122,12 +122,12 @@ impl World<'_> {
             Action::Persist(_) => (5_000, 2 * MS),
             Action::Apply(..) | Action::FlushVolumes(_) | Action::FlushCopies(_) => (5_000, 5 * MS),
             Action::StoreLabel(_) | Action::StoreDirty { .. } => (5_000, 3 * MS),
-            Action::TakeSnapshot => (5_000, 10 * MS),
+            Action::TakeSnapshot { .. } => (5_000, 10 * MS),
             Action::Propose { .. } => (100_000, 20 * MS),
             _ => (1_000, 200_000),
         };
         match &action {
-            Action::FlushVolumes(_) | Action::FlushCopies(_) | Action::TakeSnapshot => {
+            Action::FlushVolumes(_) | Action::FlushCopies(_) | Action::TakeSnapshot { .. } => {
                 at.disk.begin_flush();
             }
             Action::Apply(from, to) => {
@@ -199,9 +199,11 @@ impl World<'_> {
                 at.disk.store_map(of, &map);
                 Event::DirtyStored(of, number)
             }
-            Action::TakeSnapshot => {
+            Action::TakeSnapshot { is_first } => {
                 at.disk.end_flush();
-                at.disk.snapshot = Some(at.disk.volumes.clone());
+                if is_first {
+                    at.disk.snapshot = Some(at.disk.volumes.clone());
+                }
                 Event::SnapshotTaken
             }
             Action::DropSnapshot => {
