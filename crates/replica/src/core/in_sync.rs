@@ -182,18 +182,22 @@ impl Core {
         let is_confirmed = source.confirmed.contains(to);
         let Some(other) = source.peer_mut(to) else { return };
         let peer = match &other.link {
-            Link::Streaming(stream)
-                if stream.durable >= end && committed >= end && applied >= end =>
-            {
-                stream.peer
+            // Who is in sync no more by now may lack what is acknowledged after this.
+            _ if !is_confirmed => None,
+            Link::Streaming(stream) => {
+                let has_all = stream.durable >= end && committed >= end && applied >= end;
+                if !has_all {
+                    return;
+                }
+                Some(stream.peer)
             }
-            Link::Streaming(_) if is_confirmed => return,
-            _ => {
-                source.handing_over = None;
-                self.tell(News::Denied(Denial::NotInSync));
-                self.act(Action::Room);
-                return;
-            }
+            Link::Down | Link::Greeting(..) => None,
+        };
+        let Some(peer) = peer else {
+            source.handing_over = None;
+            self.tell(News::Denied(Denial::NotInSync));
+            self.act(Action::Room);
+            return;
         };
         source.handing_over = Some(HandOver { to, nonce, is_told: true });
         // From here on it may be the source: nothing is acknowledged without it until it is heard of.

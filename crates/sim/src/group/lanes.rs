@@ -148,15 +148,20 @@ impl World<'_> {
             _ => {}
         }
         queue.running = Some(action);
+        queue.begun += 1;
+        let begun = queue.begun;
         let slowness =
             if matches!(lane, Lane::Member(_) | Lane::Witness) { 1 } else { at.slowness };
         let delay = self.chance.skewed(from, to) * slowness;
-        self.later(delay, What::Lane(member, life, lane));
+        self.later(delay, What::Lane(member, life, lane, begun));
     }
 
-    pub(crate) fn lane_is_done(&mut self, member: u8, lane: Lane) {
+    pub(crate) fn lane_is_done(&mut self, member: u8, lane: Lane, action: u64) {
         let Some(process) = self.process(member) else { return };
         let Some(queue) = process.lanes.get_mut(&lane) else { return };
+        if queue.begun != action {
+            return;
+        }
         let Some(action) = queue.running.take() else { return };
         match action {
             Action::Copy { peer, extent, compares } => {

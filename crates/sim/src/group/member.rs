@@ -43,6 +43,8 @@ pub(crate) struct Process {
 pub(crate) struct Queue {
     pub(crate) waits: VecDeque<Action>,
     pub(crate) running: Option<Action>,
+    /// Counts the actions that began.
+    pub(crate) begun: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

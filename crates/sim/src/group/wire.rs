@@ -187,16 +187,9 @@ impl World<'_> {
         let lane = Lane::Copies(peer.member);
         let Some(process) = self.process(member) else { return };
         if process.touches(extent) {
-            // Writers hold the range.
-            match theirs {
-                None => self.later(MS, What::Lane(member, life, lane)),
-                Some(_) => {
-                    if let Some(queue) = process.lanes.get_mut(&lane) {
-                        queue.running = Some(Action::Copy { peer, extent, compares: true });
-                    }
-                    self.later(MS, What::Lane(member, life, lane));
-                }
-            }
+            // Writers hold the range: it is tried again, with new digests where they are asked for.
+            let begun = process.lanes.get(&lane).map_or(0, |queue| queue.begun);
+            self.later(MS, What::Lane(member, life, lane, begun));
             return;
         }
         let (at, epoch) = (process.core.kept().1, process.core.epoch());

@@ -67,7 +67,8 @@ impl fmt::Display for Sums {
 
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum What {
-    Lane(u8, u64, Lane),
+    /// The action of that number, of a lane, is done.
+    Lane(u8, u64, Lane, u64),
     Deliver(u64, usize),
     Lose(u64, usize),
     Writer(u8, u64, usize),
@@ -225,8 +226,8 @@ impl<'a> World<'a> {
     fn happens(&mut self, what: What) {
         let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
         match what {
-            What::Lane(member, life, lane) if self.lives(member, life) => {
-                self.lane_is_done(member, lane);
+            What::Lane(member, life, lane, action) if self.lives(member, life) => {
+                self.lane_is_done(member, lane, action);
             }
             What::Deliver(number, side) => self.deliver(number, side),
             What::Lose(number, side) => self.lose(number, side),
