@@ -6,6 +6,7 @@ use log::Lsn;
 
 use super::event::{Action, Denial, News};
 use super::order::Entry;
+use super::source::Begins;
 use super::{AfterLabel, Core, Role};
 use crate::core::Mode;
 use crate::dirty::DirtyMap;
@@ -335,7 +336,7 @@ impl Core {
         }
         // Below `from` everything is there, or will be copied.
         self.applied = if fits { self.applied.min(from) } else { from };
-        self.committed = committed.max(self.applied).min(from);
+        self.committed = self.committed.max(committed).max(self.applied).min(from);
         self.replayed = self.replayed.min(from);
         if with_copies {
             self.label.contents = Contents::Mixed;
@@ -343,21 +344,23 @@ impl Core {
         let epoch = history.current();
         self.label.history = history;
         self.label.committed = self.committed;
-        self.label.bound = self.committed.max(self.applied);
         self.label.is_source = false;
         self.label.in_sync = in_sync;
         self.label.set_version = set_version;
         let (committed, applied) = (self.committed, self.applied);
         let Some(destination) = self.destination() else { return };
-        destination.bound = applied.max(committed);
+        // What the volumes held before is in them still.
+        destination.bound = destination.bound.min(from).max(applied).max(committed);
         destination.known = committed;
         destination.is_noting = false;
         // Copies are counted anew. None of before is under way: nothing is.
         destination.copies.clear();
         (destination.put, destination.put_durable) = (0, 0);
+        let bound = destination.bound;
         let Some(following) = destination.source.as_mut() else { return };
         following.stage = Stage::Cutting(epoch);
         let peer = following.peer;
+        self.label.bound = bound;
         self.store_label(AfterLabel::Following(peer));
     }
 
@@ -667,8 +670,9 @@ impl Core {
         // A member that waits for no flush may have lost what it had said to have.
         let is_forced = promotion.by_force || (is_semi && !promotion.is_handed);
         let alone = MemberSet::of(self.config.me);
-        self.label.positions = super::UNKNOWN;
-        self.become_source(promotion.epoch, is_forced, alone, MemberSet::NONE);
+        let begins =
+            Begins { epoch: promotion.epoch, is_forced, in_sync: alone, is_promoted: true };
+        self.become_source(begins, MemberSet::NONE);
     }
 }
 

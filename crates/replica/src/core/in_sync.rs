@@ -1,28 +1,32 @@
 //! Who is in sync: a set that changes one step at a time, recorded before it counts; and the hand-over to one of them.
 
 use super::event::{Action, Denial, News};
-use super::source::{Change, HandOver, Link, Stage};
+use super::source::{Begins, Change, HandOver, Link, Stage};
 use super::{AfterLabel, Core};
 use crate::core::Mode;
-use crate::format::Label;
+use crate::format::Position;
 use crate::message::{Message, Peer};
-use crate::names::{Epoch, MemberId, MemberSet};
+use crate::names::{Epoch, EpochStart, MEMBERS_MAX, MemberId, MemberSet};
 
 impl Core {
     pub(super) fn is_proposed(&mut self, number: u64, is_taken: bool) {
         let Some(source) = self.source() else { return };
         if source.stage == Stage::Proposing(number) {
-            if !is_taken {
-                // No epoch has begun.
-                if let Some(before) = source.before.take() {
-                    self.label = Label { sequence: self.label.sequence, ..*before };
-                }
+            let begins = source.begins.take().filter(|_| is_taken);
+            let Some(Begins { epoch, is_forced, in_sync, is_promoted }) = begins else {
                 self.tell(News::Denied(Denial::WitnessDisagrees));
                 self.step_down();
                 return;
-            }
-            source.before = None;
+            };
             source.stage = Stage::Storing;
+            let start = self.order.end();
+            self.label.history.begin(EpochStart { epoch, start, is_forced });
+            self.label.is_source = true;
+            self.label.in_sync = in_sync;
+            self.label.set_version = 1;
+            if is_promoted {
+                self.label.positions = [Position::Unknown; MEMBERS_MAX as usize];
+            }
             self.store_label(AfterLabel::EpochBegun);
             return;
         }

@@ -1,7 +1,7 @@
 //! Decides what a member of a group does, and does nothing itself.
 //!
 //! [`Core::step`] takes an [`Event`] and the time and returns [`Action`]s; [`Core::submit`] gives a change its place in
-//! the order. What a driver has to do with actions stands at [`Lane`]. The core knows LSNs and extents, never bytes.
+//! the order. What a driver has to do stands at [`Action`]. The core knows LSNs and extents, never bytes.
 //!
 //! ```text
 //!   config     what the operator decided
@@ -44,9 +44,9 @@ use self::destination::Destination;
 use self::order::Order;
 use self::source::Source;
 use crate::dirty::DirtyMap;
-use crate::format::{Contents, Label, Position};
+use crate::format::{Contents, Label};
 use crate::message::{Message, Peer};
-use crate::names::{Epoch, EpochStart, History, MEMBERS_MAX, MemberId};
+use crate::names::{Epoch, History, MemberId};
 
 /// A member of a group.
 #[derive(Debug)]
@@ -356,13 +356,6 @@ impl Core {
         }
     }
 
-    /// Begins an epoch of this member, at the end of its order.
-    fn begin_epoch(&mut self, epoch: Epoch, is_forced: bool) {
-        let start = self.order.end();
-        self.label.history.begin(EpochStart { epoch, start, is_forced });
-        self.label.is_source = true;
-    }
-
     /// The next epoch: newer than all that this member or, with number `above`, the witness knows.
     fn next_epoch(&self, nonce: u64, above: u32) -> Epoch {
         Epoch { number: self.label.history.current().number.max(above) + 1, restart: 0, nonce }
@@ -433,6 +426,3 @@ impl Core {
         DirtyMap::clean(&self.config.volumes)
     }
 }
-
-/// Positions of members of which nothing is known.
-const UNKNOWN: [Position; MEMBERS_MAX as usize] = [Position::Unknown; MEMBERS_MAX as usize];

@@ -8,9 +8,7 @@ use super::order::Entry;
 use super::{AfterLabel, Core, Destination, Role};
 use crate::core::Mode;
 use crate::dirty::DirtyMap;
-use crate::format::{
-    Encoding, Extent, Kind, Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record,
-};
+use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
 use crate::message::{ALIVE_EVERY_NS, Message, Peer, Refusal};
 use crate::names::{Epoch, MemberId, MemberSet};
 
@@ -30,8 +28,8 @@ pub(super) struct Source {
     pub(super) is_stopping: bool,
     pub(super) told_too_few: bool,
     pub(super) said_alive: u64,
-    /// The label as it was before this source began, until its epoch has.
-    pub(super) before: Option<Box<Label>>,
+    /// What the label will say once the witness agrees. Until then no label that is stored may say so.
+    pub(super) begins: Option<Begins>,
 }
 
 /// How far a source has begun.
@@ -45,6 +43,16 @@ pub(super) enum Stage {
     Recovering(Lsn),
     /// Writers may come.
     Ready,
+}
+
+/// An epoch that is to begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begins {
+    pub(super) epoch: Epoch,
+    pub(super) is_forced: bool,
+    pub(super) in_sync: MemberSet,
+    /// The member was no source before, so what it knew of the others is of an earlier time.
+    pub(super) is_promoted: bool,
 }
 
 /// The set in sync changes.
@@ -278,19 +286,15 @@ impl Core {
         let Epoch { number, restart, .. } = self.label.history.current();
         let known = if above.number == number { above.restart } else { 0 };
         let epoch = Epoch { number, restart: restart.max(known) + 1, nonce };
-        self.become_source(epoch, false, in_sync, unseen);
+        let begins = Begins { epoch, is_forced: false, in_sync, is_promoted: false };
+        self.become_source(begins, unseen);
         self.go_on();
         std::mem::take(&mut self.actions)
     }
 
-    /// Nothing is under way: no record comes, none is applied.
-    pub(super) fn become_source(
-        &mut self,
-        epoch: Epoch,
-        is_forced: bool,
-        in_sync: MemberSet,
-        unseen: MemberSet,
-    ) {
+    /// Asks the witness for an epoch. Nothing is under way: no record comes, none is applied.
+    pub(super) fn become_source(&mut self, begins: Begins, unseen: MemberSet) {
+        let Begins { epoch, in_sync, .. } = begins;
         let dirty = match &mut self.role {
             Role::Destination(destination) => std::mem::take(&mut destination.dirty),
             Role::Source(_) => Vec::new(),
@@ -311,10 +315,6 @@ impl Core {
             is_suspended: false,
         };
         let peers = self.config.others.iter().map(other).collect();
-        let before = Some(Box::new(self.label.clone()));
-        self.begin_epoch(epoch, is_forced);
-        self.label.in_sync = in_sync;
-        self.label.set_version = 1;
         let number = 1;
         self.role = Role::Source(Box::new(Source {
             peers,
@@ -327,7 +327,7 @@ impl Core {
             is_stopping: false,
             told_too_few: false,
             said_alive: 0,
-            before,
+            begins: Some(begins),
         }));
         let source = self.config.me;
         self.act(Action::Propose { number, epoch, source, in_sync, set_version: 1 });
