@@ -96,8 +96,9 @@ impl Core {
         let blocks = self.config.congestion == Congestion::Block;
         source.peers.iter().fold(to, |floor, other| {
             let follows = matches!(other.link, super::source::Link::Streaming(_));
-            let holds =
-                source.confirmed.contains(other.member) || follows || (blocks && !other.is_out());
+            let holds = source.confirmed.contains(other.member)
+                || follows
+                || (blocks && !other.is_suspended);
             let floor = if holds { floor.min(other.known()) } else { floor };
             other.shipped().map_or(floor, |shipped| floor.min(shipped))
         })

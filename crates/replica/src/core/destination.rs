@@ -156,9 +156,7 @@ impl Core {
             }
             Message::Committed { epoch, to } if streams == Some(epoch) => self.hear_committed(to),
             Message::Copy { epoch, at, extent, .. } if streams == Some(epoch) => {
-                if let Some(destination) = self.destination() {
-                    destination.copies.push_back((at, extent));
-                }
+                self.hear_copy(peer, at, extent);
             }
             Message::Consistent { epoch, at } if streams == Some(epoch) => self.hear_consistent(at),
             Message::InSync { epoch, version, members } if streams == Some(epoch) => {
@@ -421,6 +419,17 @@ impl Core {
         }
     }
 
+    // The driver keeps the bytes of each copy until it is put.
+    fn hear_copy(&mut self, peer: Peer, at: Lsn, extent: Extent) {
+        let Some(destination) = self.destination() else { return };
+        if destination.copies.len() < COPIES_WAITING_MAX {
+            destination.copies.push_back((at, extent));
+        } else {
+            self.send(peer, Message::Refused(Refusal::OutOfOrder));
+            self.act(Action::Disconnect(peer));
+        }
+    }
+
     fn hear_committed(&mut self, to: Lsn) {
         self.committed = self.committed.max(self.order.floor(to));
     }
@@ -633,7 +642,8 @@ impl Core {
     }
 
     fn hear_take_over(&mut self, end: Lsn, next: Epoch) {
-        if self.order.end() != end || !self.may_become_consistent() {
+        let is_under_way = self.destination().is_none_or(|it| it.promotion.is_some());
+        if is_under_way || self.order.end() != end || !self.may_become_consistent() {
             return;
         }
         self.begin_promotion(Promotion {
@@ -676,5 +686,7 @@ impl Core {
     }
 }
 
+/// Copies that wait to be put, at most. A source has [`crate::core::Config::copy_window`] bytes on the way.
+const COPIES_WAITING_MAX: usize = 1024;
 /// After so many copies in a row the volumes are flushed.
 const COPIES_FLUSHED: u64 = 16;

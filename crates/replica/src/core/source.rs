@@ -43,6 +43,8 @@ pub(super) enum Stage {
     Recovering(Lsn),
     /// Writers may come.
     Ready,
+    /// It is to be none any more, and its writers have ended.
+    Stopped,
 }
 
 /// An epoch that is to begin.
@@ -446,7 +448,7 @@ impl Core {
     pub(super) fn hear_as_source(&mut self, peer: Peer, message: Message) {
         let now = self.now;
         if let Message::Hello { history, .. } = &message {
-            self.meet_another_source(peer, history.current(), message);
+            self.meet_another_source(peer, history.current());
             return;
         }
         let Some(source) = self.source() else { return };
@@ -489,16 +491,12 @@ impl Core {
         }
     }
 
-    fn meet_another_source(&mut self, peer: Peer, theirs: Epoch, hello: Message) {
+    fn meet_another_source(&mut self, peer: Peer, theirs: Epoch) {
         let ours = self.epoch();
         if theirs.rank() > ours.rank() {
             self.step_down();
-            if let Some(source) = self.source() {
-                source.is_stopping = true;
-            }
             // The other source greets again once this member is none.
             self.act(Action::Disconnect(peer));
-            drop(hello);
         } else {
             self.send(peer, Message::Refused(Refusal::IsSource(ours)));
         }
@@ -522,31 +520,22 @@ impl Core {
             && source.is_stopping
         {
             // Writers that were committed are through; what they had not reported is applied again.
-            source.stage = Stage::Storing;
+            source.stage = Stage::Stopped;
             source.handing_over = None;
             source.change = None;
-            source.proposals = u64::MAX;
         }
     }
 
     fn finish_stopping(&mut self) {
-        let is_quiet = !self.applying
-            && self.persisting.is_none()
-            && self.checkpoint.is_idle()
-            && self.order.placed() >= self.order.end();
-        let (committed, end, epoch) = (self.committed, self.order.end(), self.epoch());
+        let is_quiet = !self.applying && self.persisting.is_none() && self.checkpoint.is_idle();
+        let (committed, epoch) = (self.committed, self.epoch());
         let Some(source) = self.source() else { return };
-        if source.proposals != u64::MAX || source.connections().next().is_some() {
+        if source.stage != Stage::Stopped || source.connections().next().is_some() || !is_quiet {
             return;
         }
-        // Records without a writer were never placed: they end the order.
-        if !is_quiet {
-            let placed = self.order.placed();
-            if self.applying || self.persisting.is_some() || !self.checkpoint.is_idle() {
-                return;
-            }
-            self.order.cut(placed);
-        }
+        // Records that a writer did not place end the order.
+        self.order.cut(self.order.placed());
+        let end = self.order.end();
         let dirty = match &mut self.role {
             Role::Source(source) => {
                 source.peers.drain(..).map(|other| (other.member, other.dirty)).collect()
@@ -629,10 +618,5 @@ impl Other {
                     || stream.allows(self.mode) < committed
             }
         }
-    }
-
-    /// Whether nothing is kept in the ring for it.
-    pub(super) fn is_out(&self) -> bool {
-        self.is_suspended && self.known == Lsn(0)
     }
 }
