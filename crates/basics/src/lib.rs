@@ -11,6 +11,7 @@
 //!
 //! [`until`] and [`found`] wait for a state that others change. [`Table`] keeps entries under keys that can go stale
 //! but never mean another entry. [`ordered`] has locks that check in which order a thread takes them. [`create_anew`] makes a file for a secret.
+//! [`planted!`] makes the faults that tests plant.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
 //! looks for such reads. Tasks, timers and blocking work are
@@ -23,6 +24,7 @@ mod environment;
 mod event;
 mod manual_clock;
 pub mod ordered;
+mod planted;
 mod private_file;
 mod random;
 mod seeded_random;
