@@ -104,6 +104,10 @@ impl Destination {
     pub(super) fn connection(&self) -> Option<Peer> {
         self.source.as_ref().map(|source| source.peer)
     }
+
+    pub(super) fn is_promoting(&self) -> bool {
+        self.promotion.is_some()
+    }
 }
 
 impl Core {
@@ -349,7 +353,8 @@ impl Core {
         let Some(destination) = self.destination() else { return };
         // What the volumes held before is in them still.
         destination.bound = destination.bound.min(from).max(applied).max(committed);
-        destination.known = committed;
+        // What the source says is known after a crash once the label is stored, whether it is still there or not.
+        destination.known = destination.known.min(from);
         destination.is_noting = false;
         // Copies are counted anew. None of before is under way: nothing is.
         destination.copies.clear();
@@ -464,13 +469,14 @@ impl Core {
         let named = self.order.named_committed().max(self.label_committed());
         let (committed, applied, durable) = (self.committed, self.applied, self.order.durable());
         let aged = self.aged();
-        let busy = self.applying;
+        let (busy, is_cutting) = (self.applying, self.is_cutting());
         let Some(destination) = self.destination() else { return };
         destination.known = destination.known.max(named.min(committed));
         let copies = destination.copies.iter().map(|(at, _)| *at).min();
-        let limit = destination.known.min(durable).min(aged).min(copies.unwrap_or(Lsn(u64::MAX)));
-        let wants_note =
-            committed > destination.known && !destination.is_noting && destination.known <= applied;
+        let known = destination.known.min(committed);
+        let limit = known.min(durable).min(aged).min(copies.unwrap_or(Lsn(u64::MAX)));
+        let lags = committed > known && known <= applied;
+        let wants_note = lags && !destination.is_noting && !is_cutting;
         if wants_note {
             destination.is_noting = true;
         }
@@ -479,7 +485,7 @@ impl Core {
             self.store_label(AfterLabel::CommittedKnown(committed));
         }
         let to = self.order.floor(limit);
-        if !busy && to > applied && !keeps && !self.is_cutting() {
+        if !busy && to > applied && !keeps && !is_cutting {
             self.applying = true;
             if let Some(destination) = self.destination() {
                 destination.bound = destination.bound.max(to);

@@ -13,6 +13,11 @@ pub struct Status {
     pub is_source: bool,
     /// Whether writers may come.
     pub is_ready: bool,
+    /// Whether it is about to be the source: while one member is, no other is to be promoted.
+    pub is_promoting: bool,
+    /// At a destination: the member at the other end of its connection. What that one has sent may still come,
+    /// and may promote it.
+    pub follows: Option<MemberId>,
     /// The newest epoch that it knows.
     pub epoch: Epoch,
     /// Who is in sync, as far as it knows.
@@ -59,8 +64,13 @@ pub struct MemberState {
 impl Core {
     /// See [`Status`].
     pub fn status(&self) -> Status {
+        let (mut is_promoting, mut follows) = (false, None);
         let (is_ready, in_sync, others) = match &self.role {
-            Role::Destination(_) => (false, self.label.in_sync, Vec::new()),
+            Role::Destination(destination) => {
+                is_promoting = destination.is_promoting();
+                follows = destination.connection().map(|peer| peer.member);
+                (false, self.label.in_sync, Vec::new())
+            }
             Role::Source(source) => {
                 let others = source.peers.iter().map(|other| {
                     let durable = other.known();
@@ -85,6 +95,8 @@ impl Core {
         Status {
             is_source: self.is_source(),
             is_ready,
+            is_promoting,
+            follows,
             epoch: self.label.history.current(),
             in_sync,
             is_consistent: self.is_consistent(),

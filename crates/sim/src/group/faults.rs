@@ -95,7 +95,7 @@ impl World<'_> {
             }
             return;
         }
-        if self.plan.has_witness {
+        if self.plan.has_witness || self.is_in_doubt() {
             return;
         }
         // The one that was the source last, and lies there.
@@ -136,8 +136,20 @@ impl World<'_> {
         }
     }
 
+    // Whether a member may become the source though the operator tells it nothing: then he tells no other.
+    fn is_in_doubt(&self) -> bool {
+        let live = |member: MemberId| self.members[usize::from(member.0)].process.is_some();
+        self.members.iter().filter_map(|member| member.process.as_ref()).any(|process| {
+            let status = process.core.status();
+            status.is_promoting || status.follows.is_some_and(|source| !live(source))
+        })
+    }
+
     // Nobody is the source, and all are there: the operator takes the one that has most.
     pub(crate) fn operator_chooses(&mut self) {
+        if self.is_in_doubt() {
+            return;
+        }
         let (nonce, above) = (self.chance.below(u64::MAX), self.above());
         let best = (0..self.plan.members).max_by_key(|at| {
             let member = &self.members[usize::from(*at)];

@@ -23,6 +23,8 @@ use super::peer::Peer;
 pub(crate) struct Client {
     pub(crate) peer: Peer,
     next_id: u64,
+    /// What each request costs but the first: the ids that it uses up.
+    pub(crate) charge: u16,
     session: SessionId,
     tree: TreeId,
 }
@@ -51,7 +53,7 @@ impl Client {
     }
 
     fn over(peer: Peer) -> Self {
-        Self { peer, next_id: 0, session: SessionId(0), tree: TreeId(0) }
+        Self { peer, next_id: 0, charge: CHARGE, session: SessionId(0), tree: TreeId(0) }
     }
 
     pub(crate) fn log_on_over(peer: Peer) -> Self {
@@ -198,7 +200,7 @@ impl Client {
     /// Sends a request.
     pub(crate) fn send(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> MessageId {
         let id = MessageId(self.next_id);
-        let charge = if self.next_id == 0 { 1 } else { CHARGE };
+        let charge = if self.next_id == 0 { 1 } else { self.charge };
         self.next_id += u64::from(charge);
         let mut header = Header::request(command, id);
         header.credit_charge = charge;
