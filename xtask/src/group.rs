@@ -25,7 +25,7 @@ pub(crate) struct Options {
 impl Options {
     /// What CI has time for.
     pub(crate) fn short() -> Self {
-        Self { from: 0, seeds: 2_000, replay: None }
+        Self { from: 0, seeds: 800, replay: None }
     }
 }
 
