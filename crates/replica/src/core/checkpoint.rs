@@ -6,7 +6,8 @@
 
 use log::Lsn;
 
-use super::event::{Action, News};
+use super::event::Action;
+use super::news::News;
 use super::{AfterLabel, Core, Role};
 use crate::core::Congestion;
 use crate::format::{Contents, Position};
