@@ -10,17 +10,17 @@
 //!
 //! Spec: ours, docs/replica-wire.md.
 
-mod field;
+mod body;
+pub(super) mod field;
 mod refusal;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use log::Lsn;
 use thiserror::Error;
 
+use self::body::{HERE_LEN_MAX, body_max, kind, put_message, take_message};
 use self::field::{Put, Take};
-use crate::message::{DIGEST_GRANULE, EXTENTS_MAX, Message};
-use crate::names::EPOCHS_MAX;
+use crate::message::{DIGEST_GRANULE, Message};
 
 /// Bytes of the head of a frame.
 pub const HEAD_LEN: usize = 12;
@@ -29,38 +29,12 @@ pub const PAYLOAD_MAX: u32 = 4 << 20;
 /// Digests of one [`Message::Digests`] at most: those of 64 MiB.
 pub const DIGESTS_MAX: usize = 1024;
 /// Bytes of the body of any frame at most: that of a [`Message::Here`] with all recent changes.
-pub const BODY_MAX: u32 = {
-    let history = 1 + EPOCHS_MAX * field::EPOCH_START_LEN;
-    let recent = 4 + EXTENTS_MAX * field::RECENT_LEN;
-    let len = history + 3 * 8 + 1 + recent + 8;
-    assert!(len < 1 << 20);
-    #[allow(clippy::cast_possible_truncation, reason = "below 2^20")]
-    let len = len as u32;
-    len
-};
+pub const BODY_MAX: u32 = HERE_LEN_MAX;
 
 /// The version of the frames that this program sends and takes.
 const VERSION: u8 = 1;
 const MAGIC: [u8; 2] = *b"LR";
 
-const HELLO: u8 = 1;
-const HERE: u8 = 2;
-const REFUSED: u8 = 3;
-const FOLLOW: u8 = 4;
-const FOLLOWING: u8 = 5;
-const RECORDS: u8 = 6;
-const DURABLE: u8 = 7;
-const COMMITTED: u8 = 8;
-const COPY: u8 = 9;
-const COPIED: u8 = 10;
-const COMPARE: u8 = 11;
-const DIGESTS: u8 = 12;
-const DIFFERS: u8 = 13;
-const CONSISTENT: u8 = 14;
-const IN_SYNC: u8 = 15;
-const STORED: u8 = 16;
-const TAKE_OVER: u8 = 17;
-const ALIVE: u8 = 18;
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(super) const GREETINGS: u8 = 0x80;
 
@@ -259,18 +233,6 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Bytes of a body of the kind at most; `None` of a kind that is not known.
-fn body_max(kind: u8) -> Option<u32> {
-    match kind {
-        HERE => Some(BODY_MAX),
-        HELLO | FOLLOW => Some(2048),
-        DIGESTS => Some(17 + 4 + 16 * 1024),
-        ALIVE | FOLLOWING => Some(0),
-        REFUSED..ALIVE | GREETINGS.. => Some(64),
-        _ => None,
-    }
-}
-
 /// What the fields say together.
 fn check(message: &Message, payload_len: u32) -> Result<(), WireError> {
     let expected = match message {
@@ -294,181 +256,4 @@ fn check(message: &Message, payload_len: u32) -> Result<(), WireError> {
         true => Ok(()),
         false => Err(WireError::PayloadDiffers { len: payload_len.into(), expected }),
     }
-}
-
-fn kind(message: &Message) -> u8 {
-    match message {
-        Message::Hello { .. } => HELLO,
-        Message::Here { .. } => HERE,
-        Message::Refused(_) => REFUSED,
-        Message::Follow { .. } => FOLLOW,
-        Message::Following => FOLLOWING,
-        Message::Records { .. } => RECORDS,
-        Message::Durable { .. } => DURABLE,
-        Message::Committed { .. } => COMMITTED,
-        Message::Copy { .. } => COPY,
-        Message::Copied { .. } => COPIED,
-        Message::Compare { .. } => COMPARE,
-        Message::Digests { .. } => DIGESTS,
-        Message::Differs { .. } => DIFFERS,
-        Message::Consistent { .. } => CONSISTENT,
-        Message::InSync { .. } => IN_SYNC,
-        Message::Stored { .. } => STORED,
-        Message::TakeOver { .. } => TAKE_OVER,
-        Message::Alive => ALIVE,
-    }
-}
-
-fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), WireError> {
-    match message {
-        Message::Hello { group, history, volumes, capacity } => {
-            put.field("Hello.group", group)?;
-            put.field("Hello.history", history)?;
-            put.field("Hello.volumes", volumes)?;
-            put.field("Hello.capacity", capacity)
-        }
-        Message::Here { history, end, applied, bound, is_consistent, recent, recent_from } => {
-            put.field("Here.history", history)?;
-            put.lsns("Here", [*end, *applied, *bound])?;
-            put.field("Here.is_consistent", is_consistent)?;
-            put.field("Here.recent", recent)?;
-            put.field("Here.recent_from", recent_from)
-        }
-        Message::Refused(refusal) => put.field("Refused", refusal),
-        Message::Follow { history, from, chain, committed, in_sync, set_version, with_copies } => {
-            put.field("Follow.history", history)?;
-            put.field("Follow.from", from)?;
-            put.field("Follow.chain", chain)?;
-            put.field("Follow.committed", committed)?;
-            put.field("Follow.in_sync", in_sync)?;
-            put.field("Follow.set_version", set_version)?;
-            put.field("Follow.with_copies", with_copies)
-        }
-        Message::Following | Message::Alive => Ok(()),
-        Message::Records { epoch, from, to, committed } => {
-            put.field("Records.epoch", epoch)?;
-            put.lsns("Records", [*from, *to, *committed])
-        }
-        Message::Durable { placed, to, applied, start } => {
-            put.lsns("Durable", [*placed, *to, *applied, *start])
-        }
-        Message::Committed { epoch, to } => {
-            put.field("Committed.epoch", epoch)?;
-            put.field("Committed.to", to)
-        }
-        Message::Copy { epoch, at, extent, is_zero } => {
-            put.field("Copy.epoch", epoch)?;
-            put.field("Copy.at", at)?;
-            put.field("Copy.extent", extent)?;
-            put.field("Copy.is_zero", is_zero)
-        }
-        Message::Copied { count } => put.field("Copied.count", count),
-        Message::Compare { epoch, extent } => {
-            put.field("Compare.epoch", epoch)?;
-            put.field("Compare.extent", extent)
-        }
-        Message::Digests { extent, digests } => {
-            put.field("Digests.extent", extent)?;
-            put.field("Digests.digests", digests)
-        }
-        Message::Differs { lsn, extent } => {
-            put.field("Differs.lsn", lsn)?;
-            put.field("Differs.extent", extent)
-        }
-        Message::Consistent { epoch, at } => {
-            put.field("Consistent.epoch", epoch)?;
-            put.field("Consistent.at", at)
-        }
-        Message::InSync { epoch, version, members } => {
-            put.field("InSync.epoch", epoch)?;
-            put.field("InSync.version", version)?;
-            put.field("InSync.members", members)
-        }
-        Message::Stored { version } => put.field("Stored.version", version),
-        Message::TakeOver { epoch, end, next } => {
-            put.field("TakeOver.epoch", epoch)?;
-            put.field("TakeOver.end", end)?;
-            put.field("TakeOver.next", next)
-        }
-    }
-}
-
-// Fields are taken in the order in which they stand here: that of `put_message`.
-fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, WireError> {
-    Ok(match kind {
-        HELLO => Message::Hello {
-            group: take.field("Hello.group")?,
-            history: take.field("Hello.history")?,
-            volumes: take.field("Hello.volumes")?,
-            capacity: take.field("Hello.capacity")?,
-        },
-        HERE => {
-            let history = take.field("Here.history")?;
-            let [end, applied, bound] = take.lsns("Here")?;
-            let is_consistent = take.field("Here.is_consistent")?;
-            let recent: Vec<(Lsn, _)> = take.field("Here.recent")?;
-            let recent_from = take.field("Here.recent_from")?;
-            Message::Here { history, end, applied, bound, is_consistent, recent, recent_from }
-        }
-        REFUSED => Message::Refused(take.field("Refused")?),
-        FOLLOW => Message::Follow {
-            history: take.field("Follow.history")?,
-            from: take.field("Follow.from")?,
-            chain: take.field("Follow.chain")?,
-            committed: take.field("Follow.committed")?,
-            in_sync: take.field("Follow.in_sync")?,
-            set_version: take.field("Follow.set_version")?,
-            with_copies: take.field("Follow.with_copies")?,
-        },
-        FOLLOWING => Message::Following,
-        RECORDS => {
-            let epoch = take.field("Records.epoch")?;
-            let [from, to, committed] = take.lsns("Records")?;
-            Message::Records { epoch, from, to, committed }
-        }
-        DURABLE => {
-            let [placed, to, applied, start] = take.lsns("Durable")?;
-            Message::Durable { placed, to, applied, start }
-        }
-        COMMITTED => Message::Committed {
-            epoch: take.field("Committed.epoch")?,
-            to: take.field("Committed.to")?,
-        },
-        COPY => Message::Copy {
-            epoch: take.field("Copy.epoch")?,
-            at: take.field("Copy.at")?,
-            extent: take.field("Copy.extent")?,
-            is_zero: take.field("Copy.is_zero")?,
-        },
-        COPIED => Message::Copied { count: take.field("Copied.count")? },
-        COMPARE => Message::Compare {
-            epoch: take.field("Compare.epoch")?,
-            extent: take.field("Compare.extent")?,
-        },
-        DIGESTS => Message::Digests {
-            extent: take.field("Digests.extent")?,
-            digests: take.field("Digests.digests")?,
-        },
-        DIFFERS => Message::Differs {
-            lsn: take.field("Differs.lsn")?,
-            extent: take.field("Differs.extent")?,
-        },
-        CONSISTENT => Message::Consistent {
-            epoch: take.field("Consistent.epoch")?,
-            at: take.field("Consistent.at")?,
-        },
-        IN_SYNC => Message::InSync {
-            epoch: take.field("InSync.epoch")?,
-            version: take.field("InSync.version")?,
-            members: take.field("InSync.members")?,
-        },
-        STORED => Message::Stored { version: take.field("Stored.version")? },
-        TAKE_OVER => Message::TakeOver {
-            epoch: take.field("TakeOver.epoch")?,
-            end: take.field("TakeOver.end")?,
-            next: take.field("TakeOver.next")?,
-        },
-        ALIVE => Message::Alive,
-        kind => return Err(WireError::PeerKind(kind)),
-    })
 }
