@@ -31,6 +31,7 @@ pub mod snapshot;
 #[cfg(test)]
 mod testing;
 pub mod view;
+pub mod wire;
 pub mod witness;
 
 pub use log::Lsn;
