@@ -9,6 +9,7 @@
 //!   seat        the record, its text, what may follow what
 //!   file        a file: for members on one machine, and for tests
 //!   etcd        a key of etcd, and beside it who is alive
+//!   alive       what a member says of itself while it lives
 //!   promoter    decides who promotes itself when a source is gone
 //!   units       starts and stops what runs on the volumes
 //! ```
@@ -16,11 +17,14 @@
 //! A source that cannot reach its witness goes on as long as its set in sync does not have to change.
 //! See docs/replica-witness.md.
 
+mod alive;
 mod error;
+pub mod etcd;
 mod file;
 mod seat;
 
-pub use self::error::{FileStep, WitnessError};
+pub use self::alive::{ALIVE_LEN_MAX, Alive, Sight};
+pub use self::error::{Asked, Attempt, FileStep, Outcome, WitnessError};
 pub use self::file::FileWitness;
 pub use self::seat::{Rule, SEAT_LEN_MAX, Seat, SeatError, may_follow, may_follow_by_force};
 
