@@ -21,6 +21,7 @@ mod alive;
 mod error;
 pub mod etcd;
 mod file;
+pub mod promoter;
 mod seat;
 
 pub use self::alive::{ALIVE_LEN_MAX, Alive, Sight};
