@@ -12,17 +12,20 @@
 //!   alive       what a member says of itself while it lives
 //!   promoter    decides who promotes itself when a source is gone
 //!   units       starts and stops what runs on the volumes
+//!   automatic   a promoter at work: threads around it, etcd and the units
 //! ```
 //!
 //! A source that cannot reach its witness goes on as long as its set in sync does not have to change.
 //! See docs/replica-witness.md.
 
 mod alive;
+pub mod automatic;
 mod error;
 pub mod etcd;
 mod file;
 pub mod promoter;
 mod seat;
+pub mod units;
 
 pub use self::alive::{ALIVE_LEN_MAX, Alive, Sight};
 pub use self::error::{Asked, Attempt, FileStep, Outcome, WitnessError};
