@@ -44,7 +44,7 @@ impl Core {
     }
 
     // What is missing for a copy at one moment is in the ring.
-    fn may_become_consistent(&self) -> bool {
+    pub(super) fn may_become_consistent(&self) -> bool {
         match self.label.contents {
             Contents::Consistent => true,
             Contents::Mixed => false,

@@ -9,18 +9,26 @@
 //!   seat        the record, its text, what may follow what
 //!   file        a file: for members on one machine, and for tests
 //!   etcd        a key of etcd, and beside it who is alive
+//!   alive       what a member says of itself while it lives
 //!   promoter    decides who promotes itself when a source is gone
 //!   units       starts and stops what runs on the volumes
+//!   automatic   a promoter at work: threads around it, etcd and the units
 //! ```
 //!
 //! A source that cannot reach its witness goes on as long as its set in sync does not have to change.
 //! See docs/replica-witness.md.
 
+mod alive;
+pub mod automatic;
 mod error;
+pub mod etcd;
 mod file;
+pub mod promoter;
 mod seat;
+pub mod units;
 
-pub use self::error::{FileStep, WitnessError};
+pub use self::alive::{ALIVE_LEN_MAX, Alive, Sight};
+pub use self::error::{Asked, Attempt, FileStep, Outcome, WitnessError};
 pub use self::file::FileWitness;
 pub use self::seat::{Rule, SEAT_LEN_MAX, Seat, SeatError, may_follow, may_follow_by_force};
 
