@@ -27,6 +27,7 @@ pub mod overlay;
 #[cfg(test)]
 mod planted;
 pub mod ring;
+pub mod runtime;
 pub mod snapshot;
 #[cfg(test)]
 mod testing;
