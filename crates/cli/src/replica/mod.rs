@@ -3,7 +3,8 @@
 //! ```text
 //!   group    the file that describes a group
 //!   prepare  makes the file, and a member's log and volumes
-//!   serve    runs a member and offers its volumes
+//!   serve    runs a member
+//!   front    offers its volumes
 //!   control  the socket by which a running member is asked, both ends
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
@@ -14,6 +15,7 @@ pub(crate) mod args;
 mod ask;
 mod control;
 mod failure;
+mod front;
 mod group;
 mod prepare;
 mod serve;
