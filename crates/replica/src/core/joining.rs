@@ -106,13 +106,10 @@ impl Core {
         let common = self.label.history.common(end, &here.history, here.end);
         let position = self.label.positions[usize::from(member.0)];
         let volumes = self.config.volumes.clone();
-        // What it applied beyond was never committed, unless somebody was promoted by force, or it went on with another
-        // source.
-        let history = &self.label.history;
-        let strayed = common.is_some_and(|common| {
-            here.bound > common
-                && (history.was_forced_since(common) || here.history.went_on_without(history))
-        });
+        // What it has in its volumes beyond the common order it knew to be committed, and the order has not. Without a
+        // witness that needs no promotion by force: a source that goes on alone tells the members that it cannot reach
+        // nothing of it, and one of them may be promoted because it was in sync.
+        let strayed = common.is_some_and(|common| here.bound > common);
         // Whether the map says all that it lacks below the ring's start.
         let (has_map, is_mapped) = match (position, common) {
             (Position::Has(known), Some(common)) => (true, known <= common),
