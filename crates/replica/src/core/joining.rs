@@ -65,8 +65,10 @@ impl Core {
             volumes: self.config.volumes.clone(),
             capacity: self.config.capacity,
         };
+        let has_failed = self.has_failed;
         let is_told = self.source().is_some_and(|source| {
-            if source.is_leaving() || !source.has_begun() {
+            // Who follows a source that can make nothing durable takes it for one that lives.
+            if has_failed || source.is_leaving() || !source.has_begun() {
                 return false;
             }
             let other = source.peers.iter_mut().find(|other| other.member == peer.member);
@@ -160,11 +162,12 @@ impl Core {
 
     /// What the member lacks is durable: it is told from where it goes on.
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
+        let stored = self.maps_stored;
         let Some(source) = self.source() else { return };
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
-        let is_stored = other.dirty_stored >= other.dirty_ordered;
+        let is_stored = stored >= other.dirty_ordered;
         let Link::Greeting(peer, greeting) = &mut other.link else { return };
         let Stage::Noting(decision) = greeting.stage else { return };
         if !is_stored {
