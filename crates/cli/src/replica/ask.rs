@@ -168,17 +168,24 @@ impl Answers {
                     .collect())
             }
             Asked::Promote { force } => {
+                let before = self.newest_event();
                 self.granted(|member| member.promote(force).map_err(|error| error.to_string()))?;
-                self.wait_until("this member is the source", |status| status.is_source)
+                // The witness is asked while it is about to be the source.
+                self.wait_until(before, "this member is the source", |status| status.is_ready)
             }
             Asked::Demote => {
+                let before = self.newest_event();
                 self.wish(Wish::Demote)?;
-                self.wait_until("this member is no source any more", |status| !status.is_source)
+                self.wait_until(before, "this member is no source any more", |status| {
+                    !status.is_source
+                })
             }
             Asked::Reverse { to } => {
-                let nonce = self.nonce()?;
+                let (nonce, before) = (self.nonce()?, self.newest_event());
                 self.wish(Wish::Reverse { to: MemberId(to), nonce })?;
-                self.wait_until("this member is no source any more", |status| !status.is_source)
+                self.wait_until(before, "this member is no source any more", |status| {
+                    !status.is_source
+                })
             }
             Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
             Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
@@ -222,17 +229,26 @@ impl Answers {
 
     // What is not granted is told as an event at once.
     fn granted(&self, want: impl FnOnce(&Member) -> Result<(), String>) -> Result<Value, String> {
-        let before = self.member.events(0).last().map_or(0, |noted| noted.number);
+        let before = self.newest_event();
         want(&self.member)?;
-        let denied = self.member.events(before).iter().find_map(|noted| match noted.news {
-            News::Denied(denial) => Some(denial),
-            _ => None,
-        });
-        denied.map_or(Ok(Value::Null), |denial| Err(denial.to_string()))
+        self.denied_since(before).map_or(Ok(Value::Null), Err)
     }
 
+    fn newest_event(&self) -> u64 {
+        self.member.events(0).last().map_or(0, |noted| noted.number)
+    }
+
+    fn denied_since(&self, before: u64) -> Option<String> {
+        self.member.events(before).iter().find_map(|noted| match noted.news {
+            News::Denied(denial) => Some(denial.to_string()),
+            _ => None,
+        })
+    }
+
+    // It may be denied late: by the witness, or because a member is in sync no more.
     fn wait_until(
         &self,
+        before: u64,
         what: &str,
         is_so: impl Fn(&replica::core::Status) -> bool,
     ) -> Result<Value, String> {
@@ -240,6 +256,9 @@ impl Answers {
         while !left.is_zero() {
             if is_so(&self.member.report().status) {
                 return Ok(Value::Null);
+            }
+            if let Some(denial) = self.denied_since(before) {
+                return Err(denial);
             }
             std::thread::sleep(PAUSE);
             left = left.saturating_sub(PAUSE);

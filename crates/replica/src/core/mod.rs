@@ -433,6 +433,16 @@ impl Core {
         self.has_whole_copy() && self.applied >= self.replayed
     }
 
+    /// Whether the volumes are a copy at one moment once all records below `lsn`, and no others, are applied.
+    pub fn is_consistent_at(&self, lsn: Lsn) -> bool {
+        let is_whole = match self.label.contents {
+            Contents::Consistent => true,
+            Contents::Mixed => false,
+            Contents::MixedUntil(at) => lsn >= at,
+        };
+        is_whole && lsn >= self.replayed
+    }
+
     /// Whether volumes and ring have what a copy at one moment needs.
     fn has_whole_copy(&self) -> bool {
         match self.label.contents {

@@ -12,7 +12,7 @@ use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
 use replica::ring::{CreateOptions, Ring};
 use replica::runtime::{Member, Setup, StartError};
-use replica::wire::{Identity, Link, LinkError, LinkOptions, Listener, Policy, dial};
+use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::NoWitness;
 use replica::{GroupId, MemberId, MemberSet};
 
@@ -131,13 +131,6 @@ impl Group {
     fn identity(&self, member: u8, secret: &[u8]) -> Identity {
         let all = (0..self.plan.members).fold(MemberSet::NONE, |all, it| all.with(MemberId(it)));
         Identity::from_secret(self.config(member).group, MemberId(member), all, secret).unwrap()
-    }
-
-    /// A connection of a member that does not run, as somebody makes it who has its secret.
-    pub(crate) fn dial_as(&self, me: u8, to: u8) -> Result<Link, LinkError> {
-        let identity = self.identity(me, SECRET);
-        let address = &self.addresses[usize::from(to)];
-        dial(&[address], &identity, MemberId(to), &LinkOptions::default())
     }
 
     pub(crate) fn try_start(
