@@ -33,7 +33,7 @@ pub use self::file::FileWitness;
 pub use self::seat::{Rule, SEAT_LEN_MAX, Seat, SeatError, may_follow, may_follow_by_force};
 
 /// Keeps the record of one group. Calls may wait for a network or a disk, for a bounded time.
-pub trait Witness: Send + Sync {
+pub trait Witness: Send + Sync + std::fmt::Debug {
     /// The seat that is recorded.
     ///
     /// # Errors
