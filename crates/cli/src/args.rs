@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Diagnose(Diagnose),
     /// Disks whose sectors are never torn: make, check, serve over NBD, as files and loop devices
     Volume(crate::volume::args::Volume),
+    /// Volumes replicated block by block: describe a group, run its members, promote, verify, show points in time
+    Replica(crate::replica::args::Replica),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -79,6 +81,7 @@ impl Command {
             | Self::Sweep(_)
             | Self::Diagnose(_)
             | Self::Volume(_)
+            | Self::Replica(_)
             | Self::Completions(_) => true,
         }
     }

@@ -3,7 +3,8 @@
 use log::Lsn;
 
 use super::Core;
-use super::event::{Action, News};
+use super::event::Action;
+use super::news::News;
 use super::source::Link;
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Position};

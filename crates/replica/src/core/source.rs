@@ -2,8 +2,9 @@
 
 use log::Lsn;
 
-use super::event::{Action, News};
+use super::event::Action;
 use super::joining::Greeting;
+use super::news::News;
 use super::order::Entry;
 use super::{AfterLabel, Core, Destination, Role};
 use crate::core::Mode;
@@ -390,6 +391,14 @@ impl Core {
         };
         self.order.push(Entry::of(&record, seal(&record)));
         record
+    }
+
+    /// Whether the epoch that is about to begin is begun by force, past what the witness would allow.
+    pub fn begins_by_force(&self) -> bool {
+        match &self.role {
+            Role::Source(source) => source.begins.is_some_and(|begins| begins.is_forced),
+            Role::Destination(_) => false,
+        }
     }
 
     /// The epoch of this member, if it is a source.

@@ -4,7 +4,8 @@ use log::Lsn;
 
 use super::Core;
 use super::Role;
-use super::event::{Action, News};
+use super::event::Action;
+use super::news::News;
 use super::source::{Copying, Link, Stream};
 use crate::format::Extent;
 use crate::message::{Message, Peer};

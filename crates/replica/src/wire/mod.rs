@@ -34,3 +34,32 @@ pub use self::link::{Closer, Link, Receiver, Sender};
 pub use self::listener::{LINKS_MAX, Listener, Listening, STRANGERS_MAX};
 pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
 pub use self::record::RecordError;
+/// stub
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Policy {
+    /// n
+    #[default]
+    None,
+    /// l
+    Lz4,
+    /// z
+    Zstd,
+    /// a
+    Adaptive,
+}
+/// stub
+pub fn compress(_: Policy, _: &[u8], _: &mut Vec<u8>) -> crate::format::Encoding {
+    crate::format::Encoding::Plain
+}
+#[derive(Debug)]
+/// stub
+pub struct ExpandError;
+/// stub
+pub fn expand(
+    _: crate::format::Encoding,
+    _: &[u8],
+    _: usize,
+    _: &mut Vec<u8>,
+) -> Result<(), ExpandError> {
+    todo!()
+}
