@@ -47,6 +47,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nbd_session", nbd::session),
     ("rdma_shm", rdma::shm::shm),
     ("replica_dirty", replica::dirty),
+    ("replica_expand", replica::expand),
     ("replica_label", replica::label),
     ("replica_open", replica::open),
     ("replica_record", replica::record),
