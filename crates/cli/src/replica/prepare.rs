@@ -40,6 +40,8 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         compression: Compression::default(),
         rpo_ms: None,
         witness_file: None,
+        etcd: None,
+        units: Vec::new(),
         volumes,
         members,
     };

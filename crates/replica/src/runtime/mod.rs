@@ -130,7 +130,6 @@ struct Inner {
     witness: Arc<dyn Witness>,
     compression: Policy,
     wire: Wire,
-    names: Vec<u64>,
 }
 
 /// How the other members are reached.
@@ -209,7 +208,6 @@ impl Member {
             .collect::<Result<_, RingError>>()?;
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
-        let names = config.volumes.clone();
         let core = Core::new(config, Found { label, entries, dirty });
         let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
@@ -227,7 +225,6 @@ impl Member {
                 addresses: setup.addresses,
                 options: setup.links,
             },
-            names,
         });
         let above = match inner.hub.lock().core.was_source() {
             true => Some(inner.witness.load()?),
@@ -304,14 +301,20 @@ impl Member {
         self.address
     }
 
-    /// The volumes as devices, in order: they take requests while this member is the source, and refuse them otherwise
-    /// (`ESHUTDOWN`).
-    pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
-        (0..).zip(&self.inner.names).map(|(volume, _)| self.device(volume)).collect()
+    /// Which of the times at which this member was the source it is, since it was started; 0 while it is not.
+    pub fn tenure(&self) -> u64 {
+        self.inner.hub.tenure()
     }
 
-    fn device(&self, volume: u8) -> Arc<dyn BlockDevice> {
-        Arc::new(ReplicaDevice { inner: Arc::clone(&self.inner), volume })
+    /// The volumes as devices, in order. They take requests as long as this member is the source without a break, and refuse them
+    /// for good from then on ([`BlockError::ConfigElsewhere`]): whoever kept what he had read from them would not see what
+    /// another source wrote meanwhile.
+    pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        let tenure = self.tenure();
+        let device = |volume| -> Arc<dyn BlockDevice> {
+            Arc::new(ReplicaDevice { inner: Arc::clone(&self.inner), volume, tenure })
+        };
+        (0..self.inner.volumes.count()).map(device).collect()
     }
 
     /// Says what an operator wants. What comes of it is seen in [`Member::report`] and [`Member::events`].

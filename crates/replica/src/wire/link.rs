@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::codec::{self, HEAD_LEN, Head, WireError};
-use super::dial::LinkOptions;
 use super::error::LinkError;
 use super::handshake::{Secured, ended, failed, is_of_key};
+use super::options::LinkOptions;
 use super::pace::Pace;
 use super::record::{
     CONTENT_MAX, OVERHEAD, Opened, Opener, RECORD_HEAD_LEN, RecordError, SEAL_ROOM, Sealer,

@@ -7,13 +7,16 @@
 //! docs/replica-wire.md has the bytes.
 
 pub mod codec;
+mod denial;
 mod dial;
 mod error;
 mod greeting;
 mod handshake;
 mod identity;
+mod keys;
 mod link;
 mod listener;
+mod options;
 mod pace;
 mod record;
 mod socket;
@@ -22,14 +25,14 @@ mod tests;
 mod verify;
 
 pub use self::codec::{PAYLOAD_MAX, WireError};
-pub use self::dial::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions, dial};
+pub use self::denial::Denial;
+pub use self::dial::dial;
 pub use self::error::LinkError;
-pub use self::greeting::Denial;
-pub use self::identity::{
-    Fingerprint, Identity, IdentityError, SECRET_MAX, SECRET_MIN, fingerprint_of,
-};
+pub use self::identity::{Identity, IdentityError, SECRET_MAX, SECRET_MIN, fingerprint_of};
+pub use self::keys::Fingerprint;
 pub use self::link::{Closer, Link, Receiver, Sender};
 pub use self::listener::{LINKS_MAX, Listener, Listening, STRANGERS_MAX};
+pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
 pub use self::record::RecordError;
 /// stub
 #[derive(Debug, Clone, Copy, Default)]
