@@ -106,6 +106,8 @@ fn on_path(program: &str) -> bool {
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
     ("mke2fs", "e2fsprogs"),
+    ("etcdctl", "etcd-client"),
+    ("etcd", "etcd-server"),
     ("fio", "fio"),
     ("git", "git"),
     ("go", "golang-go"),
@@ -117,6 +119,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nbdkit", "nbdkit"),
     ("openssl", "openssl"),
     ("python3", "python3-venv"),
+    ("xmllint", "libxml2-utils"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("smbd", "samba"),
@@ -127,6 +130,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("rpcclient", "smbclient"),
     ("dumpcap", "tshark"),
     ("tshark", "tshark"),
+    ("shellcheck", "shellcheck"),
     ("setpriv", "util-linux"),
     ("iperf3", "iperf3"),
     ("smbtorture", "samba-testsuite"),
@@ -139,6 +143,7 @@ const SQLITE_HEADER: &str = "/usr/include/sqlite3ext.h";
 const SERVICES: &[(&str, &[&str])] = &[
     ("krb5-admin-server", &["krb5-admin-server"]),
     ("krb5-kdc", &["krb5-kdc"]),
+    ("etcd-server", &["etcd"]),
     ("postgresql", &["postgresql"]),
     ("samba", &["smbd", "nmbd"]),
 ];

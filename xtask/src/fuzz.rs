@@ -54,13 +54,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Builds the targets while other steps run, at low priority. What goes wrong is said by [`run`].
-pub(crate) fn begin() {
-    thread::spawn(|| {
-        // Of this thread and of what it starts: what other steps measure and compile comes first.
-        let _ = rustix::process::nice(NICE);
-        let _ = build().quiet().builds().finish();
-    });
+/// Builds the targets before [`run`] needs them. What goes wrong is said by [`run`].
+pub(crate) fn build_ahead() {
+    let _ = build().quiet().builds().finish();
 }
 
 fn build() -> Step {
@@ -95,5 +91,3 @@ fn targets() -> Result<Vec<String>, Failure> {
 
 /// Longest the kept inputs may take, which come before a target's time and are not part of it.
 const REPLAY_LIMIT: Duration = Duration::from_secs(300);
-/// Weakest claim to a processor, of an instrumented build that nobody waits for yet.
-const NICE: i32 = 19;

@@ -3,6 +3,7 @@
 //! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
 //! command of its own; every program a command starts is printed as it could be typed by hand.
 
+mod behind;
 mod bulk;
 mod check;
 mod clones;

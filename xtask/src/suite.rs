@@ -9,8 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    bulk, check, compare, databases, demo, deps, flood, fuzz, group, guest, interop, kill9,
-    latency, model, polling, siege, sim, states, torture, workspace,
+    behind, bulk, check, compare, databases, demo, deps, flood, fuzz, group, guest, interop, kill9,
+    latency, model, polling, siege, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -51,8 +51,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         rows.push(row(step.name, &found, begin.elapsed()));
         // The steps after it wait for peers more than they compute.
-        if step.name == TESTS && chosen(FUZZ) {
-            fuzz::begin();
+        if step.name == TESTS {
+            behind::begin(chosen(FUZZ), chosen(SIM));
         }
         let stop = step.needed_by_all && !found.failed.is_empty();
         total.add(found);
@@ -165,6 +165,7 @@ fn step_names() -> Vec<&'static str> {
 const DEPS: &str = "deps";
 const FUZZ: &str = "fuzz";
 const GUEST: &str = "guest";
+const SIM: &str = "sim";
 const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
@@ -297,9 +298,9 @@ const STEPS: [SuiteStep; 29] = [
         is_quick: true,
     },
     SuiteStep {
-        name: "sim",
+        name: SIM,
         about: "server and clients on virtual time, one seed a run",
-        run: || sim::run(&sim::Options::short()),
+        run: behind::simulation,
         needed_by_all: false,
         is_quick: false,
     },

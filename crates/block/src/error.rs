@@ -41,6 +41,9 @@ pub enum BlockError {
     /// The device cannot grow, or was asked to shrink.
     #[error("the device keeps its size")]
     ConfigFixedSize,
+    /// The device is replicated, and another machine serves it: ask there. Whether a change happens is not known.
+    #[error("another machine serves the device now")]
+    ConfigElsewhere,
     /// Nothing that the device holds can be durable, and the operator has not allowed to pretend.
     #[error("the device is volatile and persistence is not emulated")]
     ConfigVolatile,
@@ -84,6 +87,7 @@ impl BlockError {
             Self::PeerNoRoom { .. } | Self::MediaFull => ENOSPC,
             Self::ConfigReadOnly => EPERM,
             Self::ConfigFixedSize => ENOTSUP,
+            Self::ConfigElsewhere => ESHUTDOWN,
             Self::ConfigVolatile
             | Self::MediaLost { .. }
             | Self::MediaDamaged { .. }
@@ -128,6 +132,7 @@ const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
+const ESHUTDOWN: i32 = 108;
 const ENOTSUP: i32 = 95;
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Diagnose(Diagnose),
     /// Disks whose sectors are never torn: make, check, serve over NBD, as files and loop devices
     Volume(crate::volume::args::Volume),
+    /// Volumes replicated block by block: describe a group, run its members, promote, verify, show points in time
+    Replica(crate::replica::args::Replica),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -79,6 +81,7 @@ impl Command {
             | Self::Sweep(_)
             | Self::Diagnose(_)
             | Self::Volume(_)
+            | Self::Replica(_)
             | Self::Completions(_) => true,
         }
     }
@@ -512,6 +515,22 @@ pub(crate) struct Demo {
 pub(crate) enum DemoKind {
     /// A database on the tail of a log: what its commits cost, and that none is lost when it is killed
     Log(DemoLog),
+    /// Two members of a group: ext4 under load, the source is killed, the other one goes on with every answered write
+    Replica(DemoReplica),
+}
+
+/// Options of `landfast demo replica`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoReplica {
+    /// Directory for logs and volumes [default: memory (/dev/shm), persistence emulated]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of writing before the source is killed
+    #[arg(short = 'd', default_value_t = 5.0)]
+    pub(crate) duration_s: f64,
+    /// Without a file system, on the file of the volume: for others than root
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// Options of `landfast demo log`.

@@ -8,6 +8,7 @@ use server::KeytabFileError;
 use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
+use crate::replica::ReplicaFailure;
 use crate::volume::{NbdFailure, VolumeFailure};
 use crate::{output, run_as, start_hints, words};
 
@@ -94,6 +95,9 @@ pub(crate) enum Failure {
     /// A volume cannot be made, opened, checked or served.
     #[error("{action} {}: {source}", path.display())]
     Volume { action: &'static str, path: PathBuf, source: VolumeFailure },
+    /// A group of replicated volumes cannot be described, run or asked.
+    #[error(transparent)]
+    Replica(#[from] ReplicaFailure),
     /// Volumes cannot be offered over NBD.
     #[error(transparent)]
     Nbd(#[from] NbdFailure),
@@ -155,6 +159,7 @@ impl Failure {
                 "a server of another user may run there: ask as that user or as root (sudo landfast status)",
             ),
             Self::Volume { source, .. } => source.hint(),
+            Self::Replica(failure) => failure.hint(),
             Self::Mount(error) => hint_of_mount(error),
             Self::NotDurable => Some(
                 "start the server with --emulate-persistence to measure without durability, or put the share on a \

@@ -16,6 +16,7 @@ mod notify;
 mod output;
 mod passwd;
 mod remote;
+mod replica;
 mod run_as;
 mod serve;
 mod size;
@@ -90,6 +91,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Sweep(sweep) => sweep::run(&sweep),
         Command::Diagnose(diagnose) => diagnose::run(&diagnose),
         Command::Volume(volume) => volume::run(&volume.command),
+        Command::Replica(replica) => replica::run(&replica.command),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }

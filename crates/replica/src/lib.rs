@@ -27,10 +27,13 @@ pub mod overlay;
 #[cfg(test)]
 mod planted;
 pub mod ring;
+pub mod runtime;
 pub mod snapshot;
 #[cfg(test)]
 mod testing;
 pub mod view;
+pub mod wire;
+pub mod witness;
 
 pub use log::Lsn;
 

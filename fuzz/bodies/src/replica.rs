@@ -1,4 +1,5 @@
-//! What a member of a replicated volume finds on its disks: records, labels, dirty maps, and a ring of them.
+//! What a member of a replicated volume finds on its disks (records, labels, dirty maps, and a ring of them), and what
+//! other members send to it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -9,7 +10,10 @@ use replica::format::{
     Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, check_sequence, header_sum,
     payload_sum,
 };
+use replica::message::Message;
 use replica::ring::{Ring, Scanned};
+use replica::wire::WireError;
+use replica::wire::codec::{decode, encode};
 use replica::{Epoch, EpochStart, GroupId, History, Lsn, MemberId};
 
 use crate::Input;
@@ -285,4 +289,34 @@ pub(crate) fn open(data: &[u8]) {
             let _ = ring.load_dirty(MemberId(member), &[GRANULE]);
         }
     }
+}
+
+/// A frame of any kind and body, with the length of payload that it speaks of; and bytes that are no frame.
+pub(crate) fn wire(data: &[u8]) {
+    if let Ok((message, payload_len)) = decode(data) {
+        check_frame(data, &message, payload_len);
+    }
+    let Some((kind, body)) = data.split_first() else { return };
+    let mut frame = vec![b'L', b'R', 1, *kind];
+    frame.extend_from_slice(&u32::try_from(body.len()).expect("an input is short").to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(body);
+    if let Err(WireError::PayloadDiffers { expected, .. }) = decode(&frame) {
+        let expected = u32::try_from(expected).expect("a payload of at most 4 MiB");
+        frame[8..12].copy_from_slice(&expected.to_le_bytes());
+    }
+    if let Ok((message, payload_len)) = decode(&frame) {
+        check_frame(&frame, &message, payload_len);
+        // A message has one encoding: one byte less or more is none.
+        let cut = &frame[..frame.len() - 1];
+        assert_ne!(decode(cut), Ok((message.clone(), payload_len)));
+        frame.push(0);
+        assert_ne!(decode(&frame), Ok((message, payload_len)));
+    }
+}
+
+fn check_frame(frame: &[u8], message: &Message, payload_len: u32) {
+    let mut encoded = Vec::new();
+    encode(message, payload_len, &mut encoded).expect("it was decoded");
+    assert_eq!(encoded, frame);
 }

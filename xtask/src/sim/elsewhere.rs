@@ -20,9 +20,10 @@ pub(super) fn same(simulator: &Simulator) -> Result<Result<(), String>, Failure>
         if is_root { ("unshare --uts", "hostname elsewhere;") } else { ("", "") };
     let script = SCRIPT.replace("NAMESPACE", namespace).replace("NAME", name);
     for seed in SEEDS {
-        let here = simulator.step("replay").arg(seed).finish()?;
+        let here = simulator.step("replay").arg(seed).quiet().finish()?;
         let step = Step::new("sh").args(["-c", &script, "sh"]).arg(&moved.own);
-        let there = moved.told(step.arg("replay")).arg(seed).dir(Path::new("/")).finish()?;
+        let there =
+            moved.told(step.arg("replay")).arg(seed).dir(Path::new("/")).quiet().finish()?;
         let [ours, theirs] = [&here, &there].map(digest);
         if ours.is_none() || ours != theirs {
             let output = tail(&format!("{}{}", there.stdout, there.stderr));
@@ -51,7 +52,7 @@ impl Simulator {
             copy(&self.programs.join(name), &programs)?;
         }
         let (own, landfast) = (copy(&self.own, directory)?, copy(&self.landfast, directory)?);
-        Ok(Self { own, landfast, programs })
+        Ok(Self { own, landfast, programs, is_quiet: self.is_quiet })
     }
 }
 

@@ -24,18 +24,26 @@ pub(crate) struct Options {
     /// Run this one plan instead, as a run printed it, and keep all that happens in it
     #[arg(long)]
     replay: Option<String>,
+    /// Nothing is shown before the end.
+    #[arg(skip)]
+    is_quiet: bool,
 }
 
 impl Options {
     /// What CI has time for.
     pub(crate) fn short() -> Self {
-        Self { from: 0, seeds: 1_000, replay: None }
+        Self { from: 0, seeds: 1_000, replay: None, is_quiet: false }
+    }
+
+    /// [`Options::short`] beside other steps, which show what they do.
+    pub(crate) fn behind() -> Self {
+        Self { is_quiet: true, ..Self::short() }
     }
 }
 
 /// Runs the seeds; before them a few of them twice, each of which must do the same again.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let simulator = simulator()?;
+    let simulator = simulator(options.is_quiet)?;
     if let Some(plan) = &options.replay {
         return replay(&simulator, plan);
     }
@@ -77,16 +85,17 @@ struct Simulator {
     own: PathBuf,
     landfast: PathBuf,
     programs: PathBuf,
+    is_quiet: bool,
 }
 
-fn simulator() -> Result<Simulator, Failure> {
+fn simulator(is_quiet: bool) -> Result<Simulator, Failure> {
     let landfast = workspace::landfast()?;
     // For the whole workspace, as the tests before it in the suite have built them.
     let build = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
     let build = Step::new("cargo").args(build).args(PROGRAMS);
     build.dir(&workspace::root()).builds().run()?;
     let programs = workspace::target().join("release");
-    Ok(Simulator { own: programs.join("landfast-sim"), landfast, programs })
+    Ok(Simulator { own: programs.join("landfast-sim"), landfast, programs, is_quiet })
 }
 
 impl Simulator {
@@ -104,7 +113,8 @@ impl Simulator {
         let limit = Duration::from_secs(60) + SEED_LIMIT * u32::try_from(seeds).unwrap_or(u32::MAX);
         let numbers =
             ["--from".to_owned(), from.to_string(), "--seeds".to_owned(), seeds.to_string()];
-        self.step("run").args(numbers).args(more).limit(limit).tee()
+        let step = self.step("run").args(numbers).args(more).limit(limit);
+        if self.is_quiet { step.quiet().finish() } else { step.tee() }
     }
 }
 

@@ -8,7 +8,7 @@ mod opened;
 mod serve;
 
 pub(crate) use failure::{NbdFailure, VolumeFailure};
-pub(crate) use opened::mode_of;
+pub(crate) use opened::{lock, mode_of};
 
 use args::VolumeCommand;
 

@@ -69,7 +69,7 @@ pub(super) fn device(
 }
 
 /// Keeps others from opening a volume of mode file; mode block has a lock of its own.
-pub(super) fn lock(file: &File) -> Result<(), VolumeFailure> {
+pub(crate) fn lock(file: &File) -> Result<(), VolumeFailure> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(VolumeError::ConfigInUse.into()),

@@ -6,7 +6,8 @@
 
 use log::Lsn;
 
-use super::event::{Action, News};
+use super::event::Action;
+use super::news::News;
 use super::{AfterLabel, Core, Role};
 use crate::core::Congestion;
 use crate::format::{Contents, Position};
@@ -47,7 +48,7 @@ impl Core {
 
     // A mixture is one no more when what made it so is durable.
     fn label_lags(&self) -> bool {
-        matches!(self.label.contents, Contents::MixedUntil(at) if self.applied >= at && self.order.start() < at)
+        matches!(self.label.contents, Contents::MixedUntil(at) if self.applied >= at)
     }
 
     pub(super) fn volumes_are_durable(&mut self, to: Lsn) {
@@ -144,6 +145,7 @@ impl Core {
             for entry in self.order.range(from, to) {
                 if let Some(extent) = entry.extent {
                     other.dirty.mark(extent);
+                    other.lacks_since_ns.get_or_insert(entry.time_ns);
                 }
             }
         }
@@ -162,11 +164,9 @@ impl Core {
         if let Role::Source(source) = &self.role {
             for other in &source.peers {
                 let at = usize::from(other.member.0);
-                let follows = matches!(other.link, super::source::Link::Streaming(_));
-                let known = if follows { other.known() } else { to };
-                // Of a member that does not follow the map says what it lacks below.
+                // The map says what it lacks from there on. It counts as long as the member still has what it said to have.
                 if let Position::Has(has) = self.label.positions[at] {
-                    self.label.positions[at] = Position::Has(has.max(known));
+                    self.label.positions[at] = Position::Has(has.max(other.known()));
                 }
             }
         }

@@ -1,12 +1,13 @@
-//! A destination: it follows a source, keeps what comes, applies what is committed, and may be promoted.
+//! A destination: it follows a source, keeps what comes, and applies what is committed.
 
 use std::collections::VecDeque;
 
 use log::Lsn;
 
-use super::event::{Action, Denial, News};
+use super::event::Action;
+use super::news::News;
 use super::order::Entry;
-use super::source::Begins;
+use super::promotion::Promotion;
 use super::{AfterLabel, Core, Role};
 use crate::core::Mode;
 use crate::dirty::DirtyMap;
@@ -32,7 +33,7 @@ pub(super) struct Destination {
     is_flushing_copies: bool,
     /// What the source was told last.
     told: (Lsn, Lsn, Lsn, Lsn),
-    promotion: Option<Promotion>,
+    pub(super) promotion: Option<Promotion>,
     said_alive: u64,
     /// Maps of the others, from when this member was the source.
     pub(super) dirty: Vec<(MemberId, DirtyMap)>,
@@ -72,16 +73,6 @@ struct Told {
     with_copies: bool,
 }
 
-/// A member that is to be the source.
-#[derive(Clone, Copy, Debug)]
-struct Promotion {
-    epoch: Epoch,
-    by_force: bool,
-    /// The source has handed over.
-    is_handed: bool,
-    is_revoked: bool,
-}
-
 impl Destination {
     pub(super) fn new(bound: Lsn, dirty: Vec<(MemberId, DirtyMap)>) -> Self {
         Self {
@@ -105,15 +96,36 @@ impl Destination {
         self.source.as_ref().map(|source| source.peer)
     }
 
+    /// Whether a source sends records to it.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.source.as_ref().is_some_and(|it| matches!(it.stage, Stage::Streaming(_)))
+    }
+
     pub(super) fn is_promoting(&self) -> bool {
         self.promotion.is_some()
     }
 }
 
 impl Core {
-    fn destination(&mut self) -> Option<&mut Destination> {
+    pub(super) fn destination(&mut self) -> Option<&mut Destination> {
         match &mut self.role {
             Role::Destination(destination) => Some(destination),
+            Role::Source(_) => None,
+        }
+    }
+
+    /// At a destination, everything that its volumes may hold is below this.
+    pub fn bound(&self) -> Option<Lsn> {
+        match &self.role {
+            Role::Destination(destination) => Some(destination.bound.max(self.applied)),
+            Role::Source(_) => None,
+        }
+    }
+
+    /// At a destination, the connection of its source.
+    pub fn source_connection(&self) -> Option<Peer> {
+        match &self.role {
+            Role::Destination(destination) => destination.connection(),
             Role::Source(_) => None,
         }
     }
@@ -231,7 +243,7 @@ impl Core {
     }
 
     /// Whether nothing is under way by which the order of this member changes.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         let Role::Destination(destination) = &self.role else { return false };
         !self.applying
             && self.persisting.is_none()
@@ -614,81 +626,6 @@ impl Core {
         } else if says {
             self.send(peer, Message::Alive);
         }
-    }
-
-    pub(super) fn promote(&mut self, epoch: Epoch, by_force: bool) -> Result<(), Denial> {
-        // A witness knows better, and will be asked.
-        let is_in_sync = self.config.has_witness || self.label.in_sync.contains(self.config.me);
-        if !self.may_become_consistent() {
-            return Err(Denial::Mixed);
-        }
-        let destination = self.destination().ok_or(Denial::IsSource)?;
-        if destination.promotion.is_some() {
-            return Err(Denial::Busy);
-        }
-        let lives =
-            destination.source.as_ref().is_some_and(|it| matches!(it.stage, Stage::Streaming(_)));
-        if !by_force && !is_in_sync {
-            return Err(Denial::NotInSync);
-        }
-        if !by_force && lives {
-            return Err(Denial::SourceLives);
-        }
-        self.begin_promotion(Promotion { epoch, by_force, is_handed: false, is_revoked: false });
-        Ok(())
-    }
-
-    // What is missing for a copy at one moment is in the ring.
-    fn may_become_consistent(&self) -> bool {
-        match self.label.contents {
-            Contents::Consistent => true,
-            Contents::Mixed => false,
-            Contents::MixedUntil(at) => self.order.end() >= at,
-        }
-    }
-
-    fn hear_take_over(&mut self, end: Lsn, next: Epoch) {
-        let is_under_way = self.destination().is_none_or(|it| it.promotion.is_some());
-        if is_under_way || self.order.end() != end || !self.may_become_consistent() {
-            return;
-        }
-        self.begin_promotion(Promotion {
-            epoch: next,
-            by_force: false,
-            is_handed: true,
-            is_revoked: false,
-        });
-    }
-
-    fn begin_promotion(&mut self, promotion: Promotion) {
-        let Some(destination) = self.destination() else { return };
-        destination.promotion = Some(promotion);
-        if let Some(peer) = destination.connection() {
-            self.act(Action::Disconnect(peer));
-        }
-        self.act(Action::Revoke);
-    }
-
-    pub(super) fn is_revoked(&mut self) {
-        if let Some(promotion) = self.destination().and_then(|it| it.promotion.as_mut()) {
-            promotion.is_revoked = true;
-        }
-    }
-
-    fn go_on_promoting(&mut self) {
-        let is_quiet = self.is_quiet();
-        let is_semi = self.config.my_mode == Mode::SemiSync;
-        let Some(destination) = self.destination() else { return };
-        let Some(promotion) = destination.promotion else { return };
-        if !promotion.is_revoked || destination.source.is_some() || !is_quiet {
-            return;
-        }
-        // A member that waits for no flush may have lost what it had said to have.
-        let is_forced = promotion.by_force || (is_semi && !promotion.is_handed);
-        let alone = MemberSet::of(self.config.me);
-        let begins =
-            Begins { epoch: promotion.epoch, is_forced, in_sync: alone, is_promoted: true };
-        self.become_source(begins, MemberSet::NONE);
     }
 }
 

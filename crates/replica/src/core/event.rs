@@ -2,10 +2,11 @@
 
 use log::Lsn;
 
+use crate::core::news::News;
 use crate::core::order::Entry;
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Label};
-use crate::message::{Message, Peer, Refusal};
+use crate::message::{Message, Peer};
 use crate::names::{Epoch, MemberId, MemberSet};
 
 /// Something has happened. Times are nanoseconds of a clock that never goes back.
@@ -235,70 +236,4 @@ impl Action {
             | Self::Tell(_) => Lane::Now,
         }
     }
-}
-
-/// What operators are told.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum News {
-    /// This member is the source now.
-    IsSource(Epoch),
-    /// This member is no source any more.
-    IsDestination(Epoch),
-    /// A member is in sync now.
-    InSync(MemberId),
-    /// A member is in sync no more.
-    OutOfSync(MemberId),
-    /// A member goes on from the ring.
-    Replays(MemberId),
-    /// A member gets copies: so many bytes.
-    CopyBegins(MemberId, u64),
-    /// A member has all copies.
-    CopyEnds(MemberId),
-    /// A member refused this source.
-    Refused(MemberId, Refusal),
-    /// The ring is full of what a member lacks: it gets copies later.
-    FellBehind(MemberId),
-    /// A wish was not granted.
-    Denied(Denial),
-    /// What a member's disk holds differs from what was written there.
-    Differs(MemberId, Lsn, Extent),
-    /// What this member had beyond the LSN is gone: its source was not the group's any more.
-    Cut(Lsn),
-    /// Storage failed.
-    StorageFailed,
-    /// Writes wait, because too few members are in sync.
-    TooFewInSync,
-}
-
-/// Why a wish is not granted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Denial {
-    /// It may lack acknowledged writes.
-    #[error(
-        "this member may lack what the source has acknowledged; promote it by force if that is accepted"
-    )]
-    NotInSync,
-    /// Its volumes are a mixture.
-    #[error(
-        "the volumes of this member are a mixture of several moments until all copies have arrived"
-    )]
-    Mixed,
-    /// The source lives.
-    #[error("the source is connected; reverse the group instead, or promote by force")]
-    SourceLives,
-    /// Only a source can do that.
-    #[error("this member is not the source")]
-    NotSource,
-    /// It is that already.
-    #[error("this member is the source already")]
-    IsSource,
-    /// The group has no such member.
-    #[error("the group has no such member")]
-    NoSuchMember,
-    /// The witness has recorded something else.
-    #[error("the witness did not agree")]
-    WitnessDisagrees,
-    /// Another change is under way.
-    #[error("another change is under way")]
-    Busy,
 }

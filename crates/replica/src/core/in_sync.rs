@@ -1,6 +1,7 @@
 //! Who is in sync: a set that changes one step at a time, recorded before it counts; and the hand-over to one of them.
 
-use super::event::{Action, Denial, News};
+use super::event::Action;
+use super::news::{Denial, News};
 use super::source::{Begins, Change, HandOver, Link, Stage};
 use super::{AfterLabel, Core};
 use crate::core::Mode;

@@ -6,6 +6,7 @@
 //! ```text
 //!   config     what the operator decided
 //!   event      events, actions
+//!   news       what operators are told
 //!   order      the records of this member: assigned, placed, durable, kept
 //!   mod        the member: its label, its role, the steps
 //!   source     how a source begins and ends, gives writes their place, and says what is committed
@@ -14,6 +15,7 @@
 //!   wishes     what an operator may want of it
 //!   joining    how a member that comes back is taken in
 //!   destination  following a source, applying, copies
+//!   promotion  how a destination becomes the source
 //!   checkpoint how ring space gets free
 //! ```
 
@@ -23,10 +25,14 @@ mod destination;
 mod event;
 mod in_sync;
 mod joining;
+mod news;
 mod order;
+mod promotion;
 mod source;
 mod status;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod wishes;
 
 use std::collections::VecDeque;
@@ -34,7 +40,8 @@ use std::collections::VecDeque;
 use log::Lsn;
 
 pub use self::config::{Config, Congestion, Mode};
-pub use self::event::{Action, Denial, Event, Lane, News, Wish};
+pub use self::event::{Action, Event, Lane, Wish};
+pub use self::news::{Denial, News};
 pub use self::order::Entry;
 pub use self::source::{Admitted, Denied, Draft};
 pub use self::status::{MemberState, Status};
@@ -381,6 +388,16 @@ impl Core {
     /// Everything below is in the volumes.
     pub fn applied(&self) -> Lsn {
         self.applied
+    }
+
+    /// Everything below is durable here.
+    pub fn durable(&self) -> Lsn {
+        self.order.durable()
+    }
+
+    /// The modes of the other members.
+    pub fn modes(&self) -> Vec<(MemberId, Mode)> {
+        self.config.others.clone()
     }
 
     /// The oldest record that the ring keeps, and where the next one goes.

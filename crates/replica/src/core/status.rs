@@ -24,6 +24,8 @@ pub struct Status {
     pub in_sync: MemberSet,
     /// Whether its volumes are a copy at one moment.
     pub is_consistent: bool,
+    /// Whether it can be the source: storage works, and the volumes are a copy at one moment with what the ring holds.
+    pub may_be_source: bool,
     /// The oldest record of its ring.
     pub start: Lsn,
     /// Where the next record goes.
@@ -55,7 +57,8 @@ pub struct MemberState {
     pub applied: Lsn,
     /// Bytes that are to be copied to it.
     pub lacks: u64,
-    /// When the oldest record that it lacks was made, in nanoseconds since 1970; `None` if it lacks none.
+    /// When the oldest record that it lacks was made, in nanoseconds since 1970; 0 where that is so long ago that nothing
+    /// says when; `None` if it lacks none.
     pub lacks_since_ns: Option<u64>,
     /// Whether an operator has suspended it.
     pub is_suspended: bool,
@@ -84,7 +87,9 @@ impl Core {
                         durable,
                         applied: stream.map_or(Lsn(0), |stream| stream.applied),
                         lacks: other.dirty.bytes(),
-                        lacks_since_ns: self.order.time_of(durable),
+                        lacks_since_ns: other
+                            .lacks_since_ns
+                            .or_else(|| self.order.time_of(durable)),
                         is_suspended: self.is_suspended(other.member),
                     };
                     (other.member, state)
@@ -100,6 +105,7 @@ impl Core {
             epoch: self.label.history.current(),
             in_sync,
             is_consistent: self.is_consistent(),
+            may_be_source: !self.has_failed && self.may_become_consistent(),
             start: self.order.start(),
             end: self.order.end(),
             durable: self.order.durable(),

@@ -4,7 +4,8 @@ use log::Lsn;
 
 use super::Core;
 use super::Role;
-use super::event::{Action, News};
+use super::event::Action;
+use super::news::News;
 use super::source::{Copying, Link, Stream};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
@@ -69,6 +70,7 @@ impl Core {
                 }
                 stream.copying = None;
                 other.compares = false;
+                other.lacks_since_ns = None;
                 actions.push(Action::Send(peer, Message::Consistent { epoch, at }));
                 actions.push(Action::Tell(News::CopyEnds(member)));
             }

@@ -1,6 +1,7 @@
 //! What an operator may want of a source.
 
-use super::event::{Action, Denial, Wish};
+use super::event::{Action, Wish};
+use super::news::Denial;
 use super::source::{HandOver, Link};
 use super::{Core, Role};
 use crate::dirty::DirtyMap;

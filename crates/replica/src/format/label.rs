@@ -347,7 +347,8 @@ pub enum Position {
     /// Nothing: it gets a copy of all that is not a hole.
     #[default]
     Unknown,
-    /// It has everything below the LSN but what the dirty map says.
+    /// It had everything below the LSN. What it lacks of the records from there to the ring's start, its dirty map says, and what
+    /// it lacked before.
     Has(Lsn),
 }
 

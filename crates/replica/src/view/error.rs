@@ -30,6 +30,9 @@ pub enum ViewError {
         "the volumes are being copied and are no copy at one moment; the snapshot of before is"
     )]
     ConfigMixed,
+    /// The member is the source: its volumes change without a point that a view could be made at.
+    #[error("this member is the source: views are made at destinations")]
+    ConfigSource,
     /// As many views are open as may be.
     #[error("{most} views are open, and no more may be")]
     ConfigTooMany {

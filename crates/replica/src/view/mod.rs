@@ -95,6 +95,12 @@ impl Views {
         Applying { state, to }
     }
 
+    /// Says how far the volumes are: they hold everything below `applied` and nothing at or above `floor`. The order may have
+    /// been cut since a change was announced last, or the volumes changed by a source.
+    pub fn set_position(&self, applied: Lsn, floor: Lsn) {
+        self.state().position = Position { applied, floor: floor.max(applied) };
+    }
+
     /// Everything below this is in the volumes.
     pub fn applied(&self) -> Lsn {
         self.state().position.applied

@@ -46,6 +46,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         own: workspace::target().join("release/landfast-sim"),
         landfast: release.join("landfast"),
         programs: release,
+        is_quiet: false,
     };
     // Of what is planted nothing may happen that was not asked for.
     let sound = simulator.run(0, SOUND, &[])?;

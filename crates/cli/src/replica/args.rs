@@ -1,0 +1,296 @@
+//! The command line of `landfast replica`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Options of `landfast replica`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Replica {
+    #[command(subcommand)]
+    pub(crate) command: ReplicaCommand,
+}
+
+/// What to do with a group.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ReplicaCommand {
+    /// Describe a new group: its volumes and members, in a file that every member gets
+    Create(Create),
+    /// Make a member's log, and its volumes where they are missing, on this machine
+    Prepare(Prepare),
+    /// Run a member on this machine, and offer the volumes while it is the source
+    #[command(after_long_help = SERVE_NOTES)]
+    Serve(Serve),
+    /// Show how a member is: role, state, log, what the others lack
+    Status(Asked),
+    /// Show what has happened at a member since it was started
+    Events(Events),
+    /// Make a member the source: the first one, or after the source is gone for good
+    Promote(Promote),
+    /// Make the source an ordinary member; nobody is the source then
+    Demote(Of),
+    /// Make another member the source, without loss: the source applies what is under way and hands over
+    Reverse(To),
+    /// Send nothing more to a member until it is resumed; applications go on, and what it lacks is noted
+    Suspend(To),
+    /// Send to a suspended member again: what it lacks comes first
+    Resume(To),
+    /// Compare all blocks of a member with the source's, and copy those that differ
+    Sync(To),
+    /// Compare all blocks of all members at exact points of the order, while applications write
+    Verify(Verify),
+    /// Go on without a member that was in sync when the source stopped, and has not come back
+    GoOnWithout(To),
+    /// Change when writes are answered, as far as a member is concerned
+    Set(Set),
+    /// Put a named point into the order; a view can be made at it
+    Mark(Mark),
+    /// List the points at which a member can show its volumes
+    Points(Of),
+    /// Show the volumes of a destination as they were at a point, writable, while replication goes on
+    Mount(Mount),
+    /// End a view that `mount` made; what was written to it is gone
+    Unmount(Unmount),
+    /// Add a member to the file of a group; every member gets the new file and is started again
+    Add(Add),
+    /// Remove a member from the file of a group; every member gets the new file and is started again
+    Remove(Remove),
+    /// Print a group as a script that would make it again, without its secret
+    Export(Export),
+}
+
+/// The group, and which of its members on this machine is meant.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Of {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member [default: the one that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) at: Option<String>,
+}
+
+/// [`Of`], with a choice of the output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Asked {
+    #[command(flatten)]
+    pub(crate) of: Of,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `landfast replica events`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Events {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// Only those behind this number
+    #[arg(long, default_value_t = 0)]
+    pub(crate) since: u64,
+}
+
+/// [`Of`], and another member.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct To {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The other member
+    pub(crate) member: String,
+    /// The member that is asked [default: the one that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) at: Option<String>,
+}
+
+/// Options of `landfast replica create`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = CREATE_NOTES)]
+pub(crate) struct Create {
+    /// The file to write; the secret of the group lies beside it
+    pub(crate) file: PathBuf,
+    /// The group's name [default: that of the file]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// A volume: its name, and its bytes, or with K, M or G
+    #[arg(long, required = true, value_name = "NAME=SIZE")]
+    pub(crate) volume: Vec<String>,
+    /// A member: its name, where the others reach it, and its directory on its machine
+    #[arg(long, required = true, value_name = "NAME=ADDR:PORT,DIRECTORY")]
+    pub(crate) member: Vec<String>,
+    /// Bytes of the log of each member: an outage up to that many written bytes needs no copies
+    #[arg(long, default_value = "1G", value_parser = crate::size::size)]
+    pub(crate) log_size: u64,
+}
+
+/// Options of `landfast replica prepare`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Prepare {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member
+    pub(crate) member: String,
+    /// Give up a log that is there already; the member is copied whole then
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+}
+
+/// Options of `landfast replica serve`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member
+    pub(crate) member: String,
+    /// Offer the volumes by NBD on a unix socket that only this user may connect to
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<PathBuf>,
+    /// Offer the volumes by NBD on a TCP address
+    #[arg(long, value_name = "ADDR:PORT", requires = "anybody")]
+    pub(crate) nbd: Option<SocketAddr>,
+    /// Let anybody who reaches the address read and write
+    #[arg(long)]
+    pub(crate) anybody: bool,
+    /// Offer the volumes as files below this directory, through /dev/fuse
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["unix", "nbd"])]
+    pub(crate) fuse: Option<PathBuf>,
+    /// Attach a loop device, /dev/loopN, to each of these files; for root
+    #[arg(long = "loop", requires = "fuse")]
+    pub(crate) loops: bool,
+    /// Take tmpfs for durable memory
+    #[arg(long)]
+    pub(crate) emulate_persistence: bool,
+}
+
+/// Options of `landfast replica promote`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Promote {
+    #[command(flatten)]
+    pub(crate) of: Of,
+    /// Though the member may lack what the source has acknowledged: that is lost then
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Options of `landfast replica verify`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) of: Of,
+    /// Compare this volume alone
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
+}
+
+/// When a write is answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Mode {
+    /// It is durable at the member
+    Sync,
+    /// It is in the member's memory
+    SemiSync,
+    /// Nothing is waited for
+    Async,
+}
+
+/// Options of `landfast replica set`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    pub(crate) to: To,
+    /// When writes are answered; until the source is started again, unless the file says the same
+    #[arg(long)]
+    pub(crate) mode: Mode,
+}
+
+/// Options of `landfast replica mark`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mark {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The point's name, 1 to 255 bytes
+    pub(crate) name: String,
+    /// The member that is asked [default: the one that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) at: Option<String>,
+}
+
+/// Options of `landfast replica mount`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mount {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member [default: the one that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) member: Option<String>,
+    /// The point: latest, an LSN as 0x1a40, a time as 2026-11-25T10:00:00Z, or the name of a mark
+    #[arg(long, value_name = "POINT", default_value = "latest")]
+    pub(crate) at: String,
+    /// Bytes of each volume that may be written to the view, or change below it
+    #[arg(long, default_value = "16G", value_parser = crate::size::size)]
+    pub(crate) room: u64,
+    /// Show the volumes as files below this directory instead of by NBD
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) fuse: Option<PathBuf>,
+    /// Attach a loop device to each of these files; for root
+    #[arg(long = "loop", requires = "fuse")]
+    pub(crate) loops: bool,
+}
+
+/// Options of `landfast replica unmount`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Unmount {
+    #[command(flatten)]
+    pub(crate) of: Of,
+    /// The view's number, as `mount` printed it
+    pub(crate) view: u64,
+}
+
+/// Options of `landfast replica add`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Add {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member: its name, where the others reach it, and its directory on its machine
+    #[arg(value_name = "NAME=ADDR:PORT,DIRECTORY")]
+    pub(crate) member: String,
+}
+
+/// Options of `landfast replica remove`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Remove {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member
+    pub(crate) member: String,
+}
+
+/// Options of `landfast replica export`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Export {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+}
+
+const NOTES: &str = "\
+A group is some volumes with one order of writes, and the members that hold copies of them. One member is the source; its
+writes are answered once they are durable at all members in sync. docs/replica.md tells how to run one.";
+
+const CREATE_NOTES: &str = "\
+Example, two machines:
+    landfast replica create db.toml --volume data=100G --volume log=10G \\
+        --member alpha=10.0.0.1:7445,/srv/db --member beta=10.0.0.2:7445,/srv/db
+    scp db.toml db.toml.secret beta:
+    landfast replica prepare db.toml alpha          (and on the other machine: prepare db.toml beta)
+    landfast replica serve db.toml alpha --unix /run/db.sock
+    landfast replica promote db.toml --at alpha";
+
+const SERVE_NOTES: &str = "\
+Clients may be connected to any member: one that is not the source answers every request with ESHUTDOWN.
+
+Examples:
+    landfast replica serve db.toml alpha --unix /run/db.sock
+    qemu-img info 'nbd+unix:///data?socket=/run/db.sock'
+    landfast replica serve db.toml alpha --fuse /run/db --loop      (then mount /dev/loopN)
+
+SIGTERM and SIGINT end the member; what it has acknowledged is durable.";

@@ -1,0 +1,286 @@
+//! The commands that ask a running member, and its answers.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::BlockError;
+use replica::MemberId;
+use replica::core::{News, Wish};
+use replica::format::Extent;
+use replica::runtime::Member;
+use serde_json::{Value, json};
+
+use super::ReplicaFailure;
+use super::args::{Asked as Options, Of, ReplicaCommand, To};
+use super::control::{self, Asked};
+use super::group::Group;
+use super::show;
+use super::views::Shown;
+use crate::failure::Failure;
+use crate::output;
+
+/// Asks a member.
+pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
+    match command {
+        ReplicaCommand::Status(Options { of, json }) => {
+            let (group, answer) = ask(of, Asked::Status)?;
+            match json {
+                true => say_json(&answer),
+                false => output::say(&show::status(&group, &answer)),
+            }
+        }
+        ReplicaCommand::Events(events) => {
+            let Options { of, json } = &events.asked;
+            let (_, answer) = ask(of, Asked::Events { since: events.since })?;
+            match json {
+                true => say_json(&answer),
+                false => output::say(&show::events(&answer)),
+            }
+        }
+        ReplicaCommand::Promote(promote) => {
+            tell(&promote.of, Asked::Promote { force: promote.force })
+        }
+        ReplicaCommand::Demote(of) => tell(of, Asked::Demote),
+        ReplicaCommand::Reverse(to) => tell_of(to, |to| Asked::Reverse { to }),
+        ReplicaCommand::Suspend(to) => tell_of(to, |member| Asked::Suspend { member }),
+        ReplicaCommand::Resume(to) => tell_of(to, |member| Asked::Resume { member }),
+        ReplicaCommand::Sync(to) => tell_of(to, |member| Asked::Sync { member }),
+        ReplicaCommand::GoOnWithout(to) => tell_of(to, |member| Asked::GoOnWithout { member }),
+        ReplicaCommand::Set(set) => {
+            let mode = match set.mode {
+                super::args::Mode::Sync => super::group::EntryMode::Sync,
+                super::args::Mode::SemiSync => super::group::EntryMode::SemiSync,
+                super::args::Mode::Async => super::group::EntryMode::Async,
+            };
+            tell_of(&set.to, |member| Asked::SetMode { member, mode })
+        }
+        ReplicaCommand::Verify(verify) => {
+            let (_, answer) = ask(&verify.of, Asked::Verify { volume: verify.volume.clone() })?;
+            output::say(&format!(
+                "{} ranges are ordered to be compared, up to LSN {}; the members' status counts what differs\n",
+                answer["ranges"], answer["lsn"]
+            ))
+        }
+        ReplicaCommand::Mark(mark) => {
+            let of = Of { file: mark.file.clone(), at: mark.at.clone() };
+            let (_, answer) = ask(&of, Asked::Mark { name: mark.name.clone() })?;
+            output::say(&format!("mark {} at LSN {}\n", mark.name, answer["lsn"]))
+        }
+        ReplicaCommand::Points(of) => {
+            let (_, answer) = ask(of, Asked::Points)?;
+            output::say(&show::points(&answer))
+        }
+        ReplicaCommand::Mount(mount) => {
+            let of = Of { file: mount.file.clone(), at: mount.member.clone() };
+            let fuse = mount.fuse.as_deref().map(std::path::absolute).transpose();
+            let fuse = fuse.map_err(Failure::system("cannot name the directory"))?;
+            let wish = Asked::Mount {
+                point: mount.at.clone(),
+                room: mount.room,
+                fuse,
+                loops: mount.loops,
+            };
+            let (group, answer) = ask(&of, wish)?;
+            output::say(&show::view(&group, &answer))
+        }
+        ReplicaCommand::Unmount(unmount) => {
+            tell(&unmount.of, Asked::Unmount { view: unmount.view })
+        }
+        ReplicaCommand::Create(_)
+        | ReplicaCommand::Prepare(_)
+        | ReplicaCommand::Serve(_)
+        | ReplicaCommand::Add(_)
+        | ReplicaCommand::Remove(_)
+        | ReplicaCommand::Export(_) => Ok(()),
+    }
+}
+
+fn say_json(value: &Value) -> Result<(), Failure> {
+    output::say(&format!("{value:#}\n"))
+}
+
+fn tell(of: &Of, wish: Asked) -> Result<(), Failure> {
+    ask(of, wish)?;
+    Ok(())
+}
+
+fn tell_of(to: &To, wish: impl FnOnce(u8) -> Asked) -> Result<(), Failure> {
+    let group = Group::read(&to.file)?;
+    let number = group.member(&to.member)?.number;
+    tell(&Of { file: to.file.clone(), at: to.at.clone() }, wish(number))
+}
+
+/// Asks the member that is meant.
+fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
+    let group = Group::read(&of.file)?;
+    let path = match &of.at {
+        Some(name) => group.member(name)?.control(),
+        None => {
+            let lives = |path: &std::path::PathBuf| UnixStream::connect(path).is_ok();
+            let all: Vec<_> = group.file.members.iter().collect();
+            let here: Vec<_> = all.iter().filter(|member| lives(&member.control())).collect();
+            match &here[..] {
+                [one] => one.control(),
+                [] => {
+                    let paths: Vec<String> =
+                        all.iter().map(|it| it.control().display().to_string()).collect();
+                    return Err(ReplicaFailure::Nobody(paths.join(", ")));
+                }
+                several => {
+                    let names: Vec<&str> = several.iter().map(|it| &*it.name).collect();
+                    return Err(ReplicaFailure::Several(names.join(", ")));
+                }
+            }
+        }
+    };
+    let answer = control::ask(&path, wish)?;
+    Ok((group, answer))
+}
+
+/// What a running member answers with.
+pub(super) struct Answers {
+    member: Arc<Member>,
+    group: Group,
+    name: String,
+    shown: Shown,
+}
+
+impl Answers {
+    pub(super) const fn new(member: Arc<Member>, group: Group, name: String, shown: Shown) -> Self {
+        Self { member, group, name, shown }
+    }
+
+    /// Answers one request.
+    pub(super) fn answer(&self, wish: Asked) -> Result<Value, String> {
+        match wish {
+            Asked::Status => {
+                let report = self.member.report();
+                Ok(show::report(&self.group, &self.name, &report, &self.shown.numbers()))
+            }
+            Asked::Events { since } => {
+                let name = |member| self.group.name_of(member);
+                Ok(self
+                    .member
+                    .events(since)
+                    .iter()
+                    .map(|noted| show::event(noted, &name))
+                    .collect())
+            }
+            Asked::Promote { force } => {
+                self.granted(|member| member.promote(force).map_err(|error| error.to_string()))?;
+                self.wait_until("this member is the source", |status| status.is_source)
+            }
+            Asked::Demote => {
+                self.wish(Wish::Demote)?;
+                self.wait_until("this member is no source any more", |status| !status.is_source)
+            }
+            Asked::Reverse { to } => {
+                let nonce = self.nonce()?;
+                self.wish(Wish::Reverse { to: MemberId(to), nonce })?;
+                self.wait_until("this member is no source any more", |status| !status.is_source)
+            }
+            Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
+            Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
+            Asked::Sync { member } => self.wish(Wish::Compare(MemberId(member))),
+            Asked::GoOnWithout { member } => self.wish(Wish::GoOnWithout(MemberId(member))),
+            Asked::SetMode { member, mode } => {
+                self.wish(Wish::SetMode(MemberId(member), mode.into()))
+            }
+            Asked::Verify { volume } => self.verify(volume.as_deref()),
+            Asked::Mark { name } => {
+                if !(1..=255).contains(&name.len()) {
+                    return Err("a mark has a name of 1 to 255 bytes".to_owned());
+                }
+                let lsn = self.member.mark(&name).map_err(said)?;
+                Ok(json!({"lsn": lsn.0}))
+            }
+            Asked::Points => {
+                let (available, marks) =
+                    self.member.available().map_err(|error| error.to_string())?;
+                Ok(show::points_of(&available, &marks))
+            }
+            Asked::Mount { point, room, fuse, loops } => {
+                let names: Vec<String> =
+                    self.group.file.volumes.iter().map(|it| it.name.clone()).collect();
+                self.shown.mount(&self.member, &names, &point, room, (fuse, loops))
+            }
+            Asked::Unmount { view } => self.shown.unmount(view),
+        }
+    }
+
+    fn nonce(&self) -> Result<u64, String> {
+        self.member.nonce().map_err(|error| error.to_string())
+    }
+
+    fn wish(&self, wish: Wish) -> Result<Value, String> {
+        self.granted(|member| {
+            member.want(wish);
+            Ok(())
+        })
+    }
+
+    // What is not granted is told as an event at once.
+    fn granted(&self, want: impl FnOnce(&Member) -> Result<(), String>) -> Result<Value, String> {
+        let before = self.member.events(0).last().map_or(0, |noted| noted.number);
+        want(&self.member)?;
+        let denied = self.member.events(before).iter().find_map(|noted| match noted.news {
+            News::Denied(denial) => Some(denial),
+            _ => None,
+        });
+        denied.map_or(Ok(Value::Null), |denial| Err(denial.to_string()))
+    }
+
+    fn wait_until(
+        &self,
+        what: &str,
+        is_so: impl Fn(&replica::core::Status) -> bool,
+    ) -> Result<Value, String> {
+        let mut left = WAIT;
+        while !left.is_zero() {
+            if is_so(&self.member.report().status) {
+                return Ok(Value::Null);
+            }
+            std::thread::sleep(PAUSE);
+            left = left.saturating_sub(PAUSE);
+        }
+        Err(format!(
+            "it is under way, and not yet so that {what}: landfast replica status shows it"
+        ))
+    }
+
+    fn verify(&self, volume: Option<&str>) -> Result<Value, String> {
+        let all = (0..).zip(&self.group.file.volumes);
+        let chosen: Vec<(u8, u64)> = all
+            .filter(|(_, entry)| volume.is_none_or(|name| name == entry.name))
+            .map(|(number, entry)| (number, entry.size.0))
+            .collect();
+        if let (Some(name), true) = (volume, chosen.is_empty()) {
+            return Err(ReplicaFailure::NoVolume(name.to_owned()).to_string());
+        }
+        let (mut ranges, mut last) = (0_u64, 0);
+        for (volume, size) in chosen {
+            let mut offset = 0;
+            while offset < size {
+                let len = VERIFIED.min(size - offset);
+                let lsn = self.member.verify(Extent { volume, offset, len }).map_err(said)?;
+                (ranges, last, offset) = (ranges + 1, lsn.0, offset + len);
+            }
+        }
+        Ok(json!({"ranges": ranges, "lsn": last}))
+    }
+}
+
+fn said(error: BlockError) -> String {
+    match error.errno() {
+        ESHUTDOWN => "this member is not the source".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+const ESHUTDOWN: i32 = 108;
+/// Bytes that one record has compared.
+const VERIFIED: u64 = 4 << 20;
+/// How long a change of roles is waited for.
+const WAIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);

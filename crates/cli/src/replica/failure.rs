@@ -1,0 +1,67 @@
+//! Why a command on a group fails.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::volume::VolumeFailure;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplicaFailure {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{}: {why}", path.display())]
+    Group { path: PathBuf, why: String },
+    #[error("{what} {text:?}: write {form}")]
+    Written { what: &'static str, text: String, form: &'static str },
+    #[error("the group has no member {name:?}; it has {known}")]
+    NoMember { name: String, known: String },
+    #[error("the group has no volume {0:?}")]
+    NoVolume(String),
+    #[error("others may read {}, which holds the secret of the group: chmod 600 it", .0.display())]
+    Open(PathBuf),
+    #[error("no random numbers: {0}")]
+    Random(String),
+    #[error(transparent)]
+    Ring(#[from] replica::ring::OpenError),
+    #[error("{}: {source}", path.display())]
+    Volume { path: PathBuf, source: VolumeFailure },
+    #[error("{} has {found} bytes, and the volume has {wanted}", path.display())]
+    Size { path: PathBuf, found: u64, wanted: u64 },
+    #[error(transparent)]
+    Start(#[from] replica::runtime::StartError),
+    #[error("the links of the member: {0}")]
+    Link(#[from] replica::wire::LinkError),
+    #[error("the identity of the member: {0}")]
+    Identity(#[from] replica::wire::IdentityError),
+    #[error("the witness: {0}")]
+    Witness(#[from] replica::witness::WitnessError),
+    #[error("the threads of the promoter: {0}")]
+    Promoter(io::Error),
+    #[error("no member of the group runs on this machine: no socket answers at {}", .0)]
+    Nobody(String),
+    #[error("several members of the group run on this machine ({0}): name one with --at")]
+    Several(String),
+    #[error("the member at {}: {why}", path.display())]
+    Control { path: PathBuf, why: String },
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl ReplicaFailure {
+    /// What the person at the terminal can do.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Nobody(_) => Some(
+                "landfast replica serve runs a member; the socket is for the user that runs it",
+            ),
+            Self::Volume { source, .. } => source.hint(),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+                Some("a group is described there already: take another name, or remove the file")
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! The file that describes a group: the same at every member, so that it can be copied, compared and kept in a repository.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use replica::core::{Config, Congestion, Mode};
+use replica::{GroupId, MemberId};
+use serde::{Deserialize, Serialize};
+
+use super::ReplicaFailure;
+use super::args;
+
+/// What the file says.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GroupFile {
+    /// For people.
+    pub(crate) name: String,
+    /// 32 hexadecimal digits.
+    pub(crate) id: String,
+    /// Bytes of each member's log.
+    pub(crate) log_size: Size,
+    /// The secret by which members prove to each other that they belong to the group; relative to the file.
+    pub(crate) secret_file: PathBuf,
+    /// Writes wait while fewer members than this are in sync.
+    #[serde(default = "one")]
+    pub(crate) least_in_sync: u32,
+    /// A member that is silent for so many milliseconds is taken for gone.
+    #[serde(default = "silence")]
+    pub(crate) silence_ms: u64,
+    /// Bytes on the way to a member at most.
+    #[serde(default = "window")]
+    pub(crate) window: Size,
+    /// Destinations apply records that are older than so many seconds, and can show their volumes at any point since.
+    #[serde(default)]
+    pub(crate) retention_s: u64,
+    /// What happens when the log is full of what a member lacks.
+    #[serde(default)]
+    pub(crate) congestion: Full,
+    /// How payloads are packed.
+    #[serde(default)]
+    pub(crate) compression: Compression,
+    /// A member that lacks more than so many milliseconds of writes is reported.
+    #[serde(default)]
+    pub(crate) rpo_ms: Option<u64>,
+    /// Writers wait while an asynchronous member that is connected lacks more than that.
+    #[serde(default)]
+    pub(crate) rpo_throttle: bool,
+    /// A file that records who is the source, for members on one machine.
+    #[serde(default)]
+    pub(crate) witness_file: Option<PathBuf>,
+    /// etcd, which records who is the source, for members on several machines.
+    #[serde(default)]
+    pub(crate) etcd: Option<EtcdEntry>,
+    /// What runs on the volumes, in the order in which it starts at the source.
+    #[serde(default, rename = "unit")]
+    pub(crate) units: Vec<UnitEntry>,
+    #[serde(rename = "volume")]
+    pub(crate) volumes: Vec<VolumeEntry>,
+    #[serde(rename = "member")]
+    pub(crate) members: Vec<MemberEntry>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VolumeEntry {
+    pub(crate) name: String,
+    pub(crate) size: Size,
+}
+
+/// A member.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MemberEntry {
+    pub(crate) name: String,
+    /// Its number in the group, which it keeps.
+    pub(crate) number: u8,
+    /// Where the others reach it: the first one that answers.
+    pub(crate) addresses: Vec<String>,
+    /// Where it listens [default: the first address].
+    #[serde(default)]
+    pub(crate) listen: Option<String>,
+    /// Log, snapshots, control socket, and the volumes unless they are named.
+    pub(crate) directory: PathBuf,
+    /// When the source answers a write, as far as this member is concerned.
+    #[serde(default)]
+    pub(crate) mode: EntryMode,
+    /// Files or devices of the volumes, in their order.
+    #[serde(default)]
+    pub(crate) volumes: Vec<PathBuf>,
+}
+
+/// How etcd is reached, and what it decides.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EtcdEntry {
+    /// As `http://10.0.0.9:2379`; the first one that answers is asked.
+    pub(crate) endpoints: Vec<String>,
+    /// Where etcd has authentication on.
+    #[serde(default)]
+    pub(crate) user: Option<String>,
+    /// Its password is all that this file holds; relative to the group's file.
+    #[serde(default)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Certificates that are believed, in PEM, for `https`.
+    #[serde(default)]
+    pub(crate) authority_file: Option<PathBuf>,
+    /// After so many seconds without a sign of life a member counts as gone.
+    #[serde(default = "lease")]
+    pub(crate) lease_s: u64,
+    /// A member in sync becomes the source by itself when the source is gone.
+    #[serde(default)]
+    pub(crate) automatic: bool,
+    /// The source has to be gone for so many milliseconds before.
+    #[serde(default = "patience")]
+    pub(crate) patience_ms: u64,
+    /// Names of members, the most wanted source first.
+    #[serde(default)]
+    pub(crate) preference: Vec<String>,
+    /// A source hands over to a member that is preferred to it, once that one has been in sync for so many seconds.
+    #[serde(default)]
+    pub(crate) fails_back_s: Option<u64>,
+}
+
+/// Something that runs on the volumes: a unit of systemd, or commands.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnitEntry {
+    /// As `systemctl` takes it; must not be enabled.
+    #[serde(default)]
+    pub(crate) systemd: Option<String>,
+    /// A program and its arguments.
+    #[serde(default)]
+    pub(crate) start: Vec<String>,
+    /// A program and its arguments.
+    #[serde(default)]
+    pub(crate) stop: Vec<String>,
+}
+
+/// Bytes: a number, or text as "10G".
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(from)? {
+            Written::Number(number) => Ok(Self(number)),
+            Written::Text(text) => {
+                crate::size::size(&text).map(Self).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text())
+    }
+}
+
+impl Size {
+    pub(crate) fn text(self) -> String {
+        for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
+            if self.0 > 0 && self.0.is_multiple_of(1 << shift) {
+                return format!("{}{unit}", self.0 >> shift);
+            }
+        }
+        self.0.to_string()
+    }
+}
+
+/// [`Mode`] as the file has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum EntryMode {
+    #[default]
+    Sync,
+    SemiSync,
+    Async,
+}
+
+/// [`Congestion`] as the file has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Full {
+    /// What the member lacks is noted by block, and copied later.
+    #[default]
+    Note,
+    /// Writes wait.
+    Block,
+}
+
+/// How payloads are packed, as the file has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Compression {
+    #[default]
+    None,
+    Lz4,
+    Zstd,
+    Adaptive,
+}
+
+impl From<EntryMode> for Mode {
+    fn from(mode: EntryMode) -> Self {
+        match mode {
+            EntryMode::Sync => Self::Sync,
+            EntryMode::SemiSync => Self::SemiSync,
+            EntryMode::Async => Self::Async,
+        }
+    }
+}
+
+impl From<args::Mode> for Mode {
+    fn from(mode: args::Mode) -> Self {
+        match mode {
+            args::Mode::Sync => Self::Sync,
+            args::Mode::SemiSync => Self::SemiSync,
+            args::Mode::Async => Self::Async,
+        }
+    }
+}
+
+/// A group as its file describes it, and where the file is.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) path: PathBuf,
+    pub(crate) file: GroupFile,
+    pub(crate) id: GroupId,
+}
+
+impl Group {
+    /// Reads and checks a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ReplicaFailure> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ReplicaFailure::File { path: path.to_owned(), source })?;
+        let file: GroupFile = toml::from_str(&text).map_err(|source| ReplicaFailure::Syntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        let wrong = |why: String| ReplicaFailure::Group { path: path.to_owned(), why };
+        let id = parse_id(&file.id)
+            .ok_or_else(|| wrong("id: write 32 hexadecimal digits".to_owned()))?;
+        file.check().map_err(wrong)?;
+        Ok(Self { path: path.to_owned(), file, id })
+    }
+
+    /// Writes a new file, or, where `replaces`, another content of one that is there.
+    pub(crate) fn write(
+        path: &Path,
+        file: &GroupFile,
+        replaces: bool,
+    ) -> Result<(), ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
+        file.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
+        let text = toml::to_string_pretty(file).expect("a table of plain values");
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let directory = directory.unwrap_or_else(|| Path::new("."));
+        let mut beside = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+        beside
+            .write_all(text.as_bytes())
+            .and_then(|()| beside.as_file().sync_all())
+            .map_err(failed)?;
+        let readable = fs::Permissions::from_mode(0o644);
+        beside.as_file().set_permissions(readable).map_err(failed)?;
+        match replaces {
+            true => beside.persist(path).map_err(|error| failed(error.error))?,
+            false => beside.persist_noclobber(path).map_err(|error| failed(error.error))?,
+        };
+        Ok(())
+    }
+
+    /// The member of a name.
+    pub(crate) fn member(&self, name: &str) -> Result<&MemberEntry, ReplicaFailure> {
+        self.file.members.iter().find(|member| member.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.file.members.iter().map(|it| &*it.name).collect();
+            ReplicaFailure::NoMember { name: name.to_owned(), known: names.join(", ") }
+        })
+    }
+
+    /// The name of a member.
+    pub(crate) fn name_of(&self, member: MemberId) -> String {
+        let found = self.file.members.iter().find(|it| it.number == member.0);
+        found.map_or_else(|| member.to_string(), |found| found.name.clone())
+    }
+
+    /// A path that the file names, which is relative to it.
+    pub(crate) fn resolved(&self, path: &Path) -> PathBuf {
+        self.path.parent().map_or_else(|| path.to_owned(), |parent| parent.join(path))
+    }
+
+    /// The secret of the group.
+    pub(crate) fn secret(&self) -> Result<Vec<u8>, ReplicaFailure> {
+        let path = self.resolved(&self.file.secret_file);
+        let failed = |source| ReplicaFailure::File { path: path.clone(), source };
+        let mode = fs::metadata(&path).map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(ReplicaFailure::Open(path));
+        }
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        Ok(text.trim().as_bytes().to_vec())
+    }
+
+    /// What the core of a member is told.
+    pub(crate) fn config(&self, me: &MemberEntry) -> Config {
+        let file = &self.file;
+        Config {
+            group: self.id,
+            me: MemberId(me.number),
+            my_mode: me.mode.into(),
+            others: file
+                .members
+                .iter()
+                .filter(|other| other.number != me.number)
+                .map(|other| (MemberId(other.number), other.mode.into()))
+                .collect(),
+            volumes: file.volumes.iter().map(|volume| volume.size.0).collect(),
+            capacity: file.log_size.0,
+            least_in_sync: file.least_in_sync,
+            has_witness: file.witness_file.is_some() || file.etcd.is_some(),
+            congestion: match file.congestion {
+                Full::Note => Congestion::DirtyMap,
+                Full::Block => Congestion::Block,
+            },
+            window: file.window.0,
+            silence_ns: file.silence_ms.saturating_mul(1_000_000),
+            retention_ns: file.retention_s.saturating_mul(1_000_000_000),
+            copy_window: COPY_WINDOW,
+        }
+    }
+}
+
+impl MemberEntry {
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.directory.join("control.sock")
+    }
+
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.directory.join("kept")
+    }
+
+    /// The file or device of a volume.
+    pub(crate) fn volume(&self, number: usize, volume: &VolumeEntry) -> PathBuf {
+        let named = self.volumes.get(number).cloned();
+        named.unwrap_or_else(|| self.directory.join(format!("{}.volume", volume.name)))
+    }
+
+    /// Reads NAME=ADDR:PORT,DIRECTORY.
+    pub(crate) fn parse(text: &str, number: u8) -> Result<Self, ReplicaFailure> {
+        let wrong = || ReplicaFailure::Written {
+            what: "member",
+            text: text.to_owned(),
+            form: "NAME=ADDR:PORT,DIRECTORY",
+        };
+        let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+        let (address, directory) = rest.split_once(',').ok_or_else(wrong)?;
+        if name.is_empty() || directory.is_empty() || !address.contains(':') {
+            return Err(wrong());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            number,
+            addresses: vec![address.to_owned()],
+            listen: None,
+            directory: std::path::absolute(directory)
+                .map_err(|source| ReplicaFailure::File { path: directory.into(), source })?,
+            mode: EntryMode::Sync,
+            volumes: Vec::new(),
+        })
+    }
+}
+
+impl GroupFile {
+    /// What cannot be.
+    fn check(&self) -> Result<(), String> {
+        let geometry = replica::format::Geometry::new(self.log_size.0, 1);
+        if !geometry.is_sound() {
+            return Err(format!(
+                "log_size: {} is no multiple of 4096, or too small",
+                self.log_size.text()
+            ));
+        }
+        if self.volumes.is_empty() || self.volumes.len() > usize::from(replica::format::VOLUMES_MAX)
+        {
+            return Err(format!("volume: 1 to {} are possible", replica::format::VOLUMES_MAX));
+        }
+        if self.members.is_empty() || self.members.len() > usize::from(replica::MEMBERS_MAX) {
+            return Err(format!("member: 1 to {} are possible", replica::MEMBERS_MAX));
+        }
+        for volume in &self.volumes {
+            let size = volume.size.0;
+            if size == 0 || !size.is_multiple_of(4096) || size > replica::format::VOLUME_LEN_MAX {
+                return Err(format!("volume {}: the size must be a multiple of 4096", volume.name));
+            }
+        }
+        let names = self.volumes.iter().map(|volume| &*volume.name);
+        check_names("volume", names)?;
+        check_names("member", self.members.iter().map(|member| &*member.name))?;
+        let mut numbers: Vec<u8> = self.members.iter().map(|member| member.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() != self.members.len() {
+            return Err("member: two have one number".to_owned());
+        }
+        if let Some(number) = numbers.iter().find(|number| **number >= replica::MEMBERS_MAX) {
+            return Err(format!(
+                "member: numbers are below {}, not {number}",
+                replica::MEMBERS_MAX
+            ));
+        }
+        let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        if self.least_in_sync == 0 || self.least_in_sync > count {
+            return Err(format!("least_in_sync: 1 to {count} are possible"));
+        }
+        if self.silence_ms < SILENCE_LEAST_MS {
+            return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
+        }
+        if self.witness_file.is_some() && self.etcd.is_some() {
+            return Err("witness_file and etcd: one of them".to_owned());
+        }
+        if !self.units.is_empty() && self.etcd.as_ref().is_none_or(|etcd| !etcd.automatic) {
+            return Err("unit: units are started where etcd says `automatic = true`".to_owned());
+        }
+        for unit in &self.units {
+            let is_command = !unit.start.is_empty() && !unit.stop.is_empty();
+            if unit.systemd.is_some() == is_command {
+                return Err("unit: either `systemd`, or `start` and `stop`".to_owned());
+            }
+        }
+        for name in self.etcd.iter().flat_map(|etcd| &etcd.preference) {
+            if !self.members.iter().any(|member| member.name == *name) {
+                return Err(format!("etcd: preference: there is no member {name}"));
+            }
+        }
+        if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
+            return Err("window: 1M at least".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn check_names<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for name in names {
+        let is_sign = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
+        if name.is_empty() || name.starts_with('.') || name.len() > 64 || !name.chars().all(is_sign)
+        {
+            return Err(format!("{what} {name:?}: 1 to 64 letters, digits, `-`, `_` and `.`"));
+        }
+        if seen.contains(&name) {
+            return Err(format!("{what} {name}: two have this name"));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// Writes the secret of a new group.
+pub(crate) fn write_secret(path: &Path) -> Result<(), ReplicaFailure> {
+    let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(failed)?;
+    writeln!(file, "{}", hex(&bytes)).and_then(|()| file.sync_all()).map_err(failed)
+}
+
+/// A new group's id.
+pub(crate) fn new_id() -> Result<String, ReplicaFailure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| ReplicaFailure::Random(error.to_string()))?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse_id(text: &str) -> Option<GroupId> {
+    let digits = text.as_bytes();
+    if digits.len() != 32 {
+        return None;
+    }
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(GroupId(id))
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn lease() -> u64 {
+    5
+}
+
+const fn patience() -> u64 {
+    2_000
+}
+
+const fn silence() -> u64 {
+    5_000
+}
+
+pub(crate) const fn window() -> Size {
+    Size(16 << 20)
+}
+
+/// Members say something every half second.
+const SILENCE_LEAST_MS: u64 = 1_500;
+/// Bytes of copies on the way to a member at most.
+const COPY_WINDOW: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> GroupFile {
+        GroupFile {
+            name: "db".to_owned(),
+            id: "00112233445566778899aabbccddeeff".to_owned(),
+            log_size: Size(64 << 20),
+            secret_file: "db.toml.secret".into(),
+            least_in_sync: 1,
+            silence_ms: silence(),
+            window: window(),
+            retention_s: 0,
+            congestion: Full::Note,
+            compression: Compression::None,
+            rpo_ms: None,
+            rpo_throttle: false,
+            witness_file: None,
+            etcd: None,
+            units: Vec::new(),
+            volumes: vec![VolumeEntry { name: "data".to_owned(), size: Size(1 << 30) }],
+            members: vec![
+                MemberEntry::parse("alpha=127.0.0.1:7445,/srv/a", 0).unwrap(),
+                MemberEntry::parse("beta=127.0.0.1:7446,/srv/b", 1).unwrap(),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_written_says_the_same_when_it_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.toml");
+        Group::write(&path, &file(), false).unwrap();
+        Group::write(&path, &file(), false).unwrap_err();
+        let group = Group::read(&path).unwrap();
+        assert_eq!(group.id.to_string(), file().id);
+        assert_eq!(group.file.volumes[0].size, Size(1 << 30));
+        assert_eq!(group.member("beta").unwrap().number, 1);
+        group.member("gamma").unwrap_err();
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        type Change = fn(&mut GroupFile);
+        let wrong: [(&str, Change); 7] = [
+            ("two have this name", |file| file.members[1].name = "alpha".to_owned()),
+            ("two have one number", |file| file.members[1].number = 0),
+            ("numbers are below", |file| file.members[1].number = 9),
+            ("multiple of 4096", |file| file.volumes[0].size = Size(5000)),
+            ("least_in_sync", |file| file.least_in_sync = 3),
+            ("log_size", |file| file.log_size = Size(1)),
+            ("letters", |file| file.volumes[0].name = "../x".to_owned()),
+        ];
+        for (words, change) in wrong {
+            let mut file = file();
+            change(&mut file);
+            let why = file.check().unwrap_err();
+            assert!(why.contains(words), "{words}: {why}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_as_people_write_them() {
+        for (bytes, text) in [(1 << 30, "1G"), (5 << 20, "5M"), (4096, "4K"), (0, "0"), (7, "7")] {
+            assert_eq!(Size(bytes).text(), text);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `landfast replica`: describes groups of replicated volumes, runs their members, and asks them.
+//!
+//! ```text
+//!   group    the file that describes a group
+//!   prepare  makes the file, and a member's log and volumes
+//!   serve    runs a member
+//!   front    offers its volumes
+//!   automatic  etcd, and who becomes the source by itself
+//!   control  the socket by which a running member is asked, both ends
+//!   views    the views that a running member shows
+//!   ask      the commands that ask
+//!   show     what a member says, as text
+//! ```
+
+pub(crate) mod args;
+mod ask;
+mod automatic;
+mod control;
+mod failure;
+mod front;
+mod group;
+mod prepare;
+mod serve;
+mod show;
+mod views;
+
+pub(crate) use failure::ReplicaFailure;
+
+use args::ReplicaCommand;
+
+use crate::failure::Failure;
+
+/// Does one thing with a group.
+pub(crate) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
+    match command {
+        ReplicaCommand::Create(create) => Ok(prepare::create(create)?),
+        ReplicaCommand::Prepare(prepare) => Ok(prepare::prepare(prepare)?),
+        ReplicaCommand::Add(add) => Ok(prepare::add(add)?),
+        ReplicaCommand::Remove(remove) => Ok(prepare::remove(remove)?),
+        ReplicaCommand::Serve(serve) => serve::run(serve),
+        ReplicaCommand::Export(export) => prepare::export(export),
+        other => ask::run(other),
+    }
+}

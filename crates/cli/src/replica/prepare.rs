@@ -1,0 +1,162 @@
+//! Describes groups, and makes what a member keeps on its machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use replica::core::Core;
+use replica::format::Geometry;
+use replica::ring::{CreateOptions, Ring};
+
+use super::ReplicaFailure;
+use super::args::{Add, Create, Export, Prepare, Remove};
+use super::group::{
+    Compression, Full, Group, GroupFile, MemberEntry, Size, VolumeEntry, new_id, window,
+    write_secret,
+};
+use crate::failure::Failure;
+use crate::output;
+
+/// Writes the file of a new group, and its secret.
+pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
+    let path = &options.file;
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("group");
+    let secret = with_suffix(path, ".secret");
+    let file_name = secret.file_name().map(PathBuf::from).unwrap_or_default();
+    let volumes = options.volume.iter().map(|text| volume(text)).collect::<Result<_, _>>()?;
+    let members = (0..)
+        .zip(&options.member)
+        .map(|(number, text)| MemberEntry::parse(text, number))
+        .collect::<Result<_, _>>()?;
+    let file = GroupFile {
+        name: options.name.clone().unwrap_or_else(|| stem.to_owned()),
+        id: new_id()?,
+        log_size: Size(options.log_size),
+        secret_file: file_name,
+        least_in_sync: 1,
+        silence_ms: SILENCE_MS,
+        window: window(),
+        retention_s: 0,
+        congestion: Full::default(),
+        compression: Compression::default(),
+        rpo_ms: None,
+        rpo_throttle: false,
+        witness_file: None,
+        etcd: None,
+        units: Vec::new(),
+        volumes,
+        members,
+    };
+    Group::write(path, &file, false)?;
+    write_secret(&secret)?;
+    tell(&format!(
+        "{} describes the group, {} is its secret: every member needs both\n",
+        path.display(),
+        secret.display()
+    ));
+    Ok(())
+}
+
+/// Makes the log of a member, and its volumes where they are missing.
+pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
+    let group = Group::read(&options.file)?;
+    let member = group.member(&options.member)?;
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReplicaFailure::File { path: path.clone(), source }
+    };
+    for directory in [member.directory.clone(), member.kept()] {
+        fs::create_dir_all(&directory).map_err(at(&directory))?;
+    }
+    for (number, volume) in group.file.volumes.iter().enumerate() {
+        let path = member.volume(number, volume);
+        if path.exists() {
+            continue;
+        }
+        let mut file = fs::OpenOptions::new();
+        let file = file.write(true).create_new(true).open(&path).map_err(at(&path))?;
+        file.set_len(volume.size.0).and_then(|()| file.sync_all()).map_err(at(&path))?;
+    }
+    let config = group.config(member);
+    let volumes = u8::try_from(group.file.volumes.len()).expect("checked: VOLUMES_MAX at most");
+    let create = CreateOptions {
+        geometry: Geometry::new(config.capacity, volumes),
+        overwrite: options.overwrite,
+        fills: false,
+        medium: pmem::OpenOptions { emulate_persistence: true },
+    };
+    Ring::create(&member.log(), &Core::first_label(&config), create)?;
+    tell(&format!(
+        "{}: the log of {} is {}\n",
+        group.file.name,
+        member.name,
+        member.log().display()
+    ));
+    Ok(())
+}
+
+/// Adds a member to the file.
+pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
+    let mut group = Group::read(&options.file)?;
+    let taken = |number: u8| group.file.members.iter().any(|member| member.number == number);
+    let number = (0..u8::MAX).find(|number| !taken(*number)).unwrap_or(u8::MAX);
+    group.file.members.push(MemberEntry::parse(&options.member, number)?);
+    Group::write(&group.path, &group.file, true)
+}
+
+/// Removes a member from the file.
+pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
+    let mut group = Group::read(&options.file)?;
+    let number = group.member(&options.member)?.number;
+    group.file.members.retain(|member| member.number != number);
+    Group::write(&group.path, &group.file, true)
+}
+
+/// Prints the commands that would make the group again.
+pub(super) fn export(options: &Export) -> Result<(), Failure> {
+    let group = Group::read(&options.file)?;
+    let mut text = format!(
+        "landfast replica create {}.toml --name {} --log-size {}",
+        group.file.name,
+        group.file.name,
+        group.file.log_size.text()
+    );
+    for volume in &group.file.volumes {
+        text += &format!(" \\\n    --volume {}={}", volume.name, volume.size.text());
+    }
+    for member in &group.file.members {
+        let address = member.addresses.first().map_or("", |address| address);
+        text += &format!(
+            " \\\n    --member {}={address},{}",
+            member.name,
+            output::shown(&member.directory.display().to_string())
+        );
+    }
+    for member in &group.file.members {
+        text += &format!("\nlandfast replica prepare {}.toml {}", group.file.name, member.name);
+    }
+    output::say(&(text + "\n"))
+}
+
+fn volume(text: &str) -> Result<VolumeEntry, ReplicaFailure> {
+    let wrong = || ReplicaFailure::Written {
+        what: "volume",
+        text: text.to_owned(),
+        form: "NAME=SIZE, as in data=10G",
+    };
+    let (name, size) = text.split_once('=').ok_or_else(wrong)?;
+    let size = crate::size::size(size).map_err(|_| wrong())?;
+    Ok(VolumeEntry { name: name.to_owned(), size: Size(size) })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+// What was made is there, whether anybody reads of it or not.
+fn tell(text: &str) {
+    let _ = output::say(text);
+}
+
+const SILENCE_MS: u64 = 5_000;

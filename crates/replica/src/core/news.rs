@@ -1,0 +1,123 @@
+//! What operators are told, and why what they want is not done.
+
+use log::Lsn;
+use thiserror::Error;
+
+use crate::format::Extent;
+use crate::message::Refusal;
+use crate::names::{Epoch, MemberId};
+
+/// What operators are told.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum News {
+    /// This member is the source now.
+    #[error("this member is the source of {0}")]
+    IsSource(Epoch),
+    /// This member is no source any more.
+    #[error("this member, source of {0}, is no source any more")]
+    IsDestination(Epoch),
+    /// A member is in sync now.
+    #[error("{0} is in sync")]
+    InSync(MemberId),
+    /// A member is in sync no more.
+    #[error("{0} is out of sync")]
+    OutOfSync(MemberId),
+    /// A member goes on from the ring.
+    #[error("{0} follows: what it lacks comes from the log")]
+    Replays(MemberId),
+    /// A member gets copies: so many bytes.
+    #[error("{0} follows: {1} bytes are copied or compared first")]
+    CopyBegins(MemberId, u64),
+    /// A member has all copies.
+    #[error("{0} has all copies")]
+    CopyEnds(MemberId),
+    /// A member refused this source.
+    #[error("{0} refuses this source: {1}")]
+    Refused(MemberId, Refusal),
+    /// The ring is full of what a member lacks: it gets copies later.
+    #[error("{0} is too far behind for the log: it gets copies later")]
+    FellBehind(MemberId),
+    /// A wish was not granted.
+    #[error("not done: {0}")]
+    Denied(Denial),
+    /// What a member's disk holds differs from what was written there.
+    #[error(
+        "{0} holds something else than was written: volume {v}, {len} bytes at {offset}, seen at {1}",
+        v = .2.volume,
+        len = .2.len,
+        offset = .2.offset
+    )]
+    Differs(MemberId, Lsn, Extent),
+    /// What this member had beyond the LSN is gone: its source was not the group's any more.
+    #[error("what this member had beyond {0} is not of the group's order and is gone")]
+    Cut(Lsn),
+    /// Storage failed.
+    #[error("the storage of this member failed: nothing is made durable here any more")]
+    StorageFailed,
+    /// An asynchronous member lacks writes that are older than they may be: so many milliseconds.
+    #[error("{0} lacks {1} ms of writes, which is more than it may")]
+    RpoExceeded(MemberId, u64),
+    /// An asynchronous member lacks no more than it may.
+    #[error("{0} lacks no more than it may")]
+    RpoMet(MemberId),
+    /// Writes wait, because too few members are in sync.
+    #[error("writes wait: too few members are in sync")]
+    TooFewInSync,
+}
+
+/// Why a wish is not granted.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum Denial {
+    /// It may lack acknowledged writes.
+    #[error(
+        "this member may lack what the source has acknowledged; promote it by force if that is accepted"
+    )]
+    NotInSync,
+    /// Its volumes are a mixture.
+    #[error(
+        "the volumes of this member are a mixture of several moments until all copies have arrived"
+    )]
+    Mixed,
+    /// The source lives.
+    #[error("the source is connected; reverse the group instead, or promote by force")]
+    SourceLives,
+    /// Only a source can do that.
+    #[error("this member is not the source")]
+    NotSource,
+    /// It is that already.
+    #[error("this member is the source already")]
+    IsSource,
+    /// The group has no such member.
+    #[error("the group has no such member")]
+    NoSuchMember,
+    /// The witness has recorded something else.
+    #[error("the witness did not agree")]
+    WitnessDisagrees,
+    /// Another change is under way.
+    #[error("another change is under way")]
+    Busy,
+}
+
+impl News {
+    /// The number of the event, which scripts may rely on.
+    pub const fn number(&self) -> u16 {
+        match self {
+            Self::IsSource(_) => 100,
+            Self::IsDestination(_) => 101,
+            Self::Cut(_) => 102,
+            Self::InSync(_) => 200,
+            Self::OutOfSync(_) => 201,
+            Self::TooFewInSync => 202,
+            Self::RpoExceeded(..) => 203,
+            Self::RpoMet(_) => 204,
+            Self::Replays(_) => 300,
+            Self::CopyBegins(..) => 301,
+            Self::CopyEnds(_) => 302,
+            Self::FellBehind(_) => 303,
+            Self::Differs(..) => 400,
+            Self::StorageFailed => 401,
+            Self::Refused(..) => 500,
+            Self::Denied(_) => 501,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How a destination becomes the source: nothing reaches its ring any more, nothing is under way, and then it begins an
+//! epoch.
+
+use log::Lsn;
+
+use super::Core;
+use super::event::Action;
+use super::news::Denial;
+use super::source::Begins;
+use crate::core::Mode;
+use crate::format::Contents;
+use crate::names::{Epoch, MemberSet};
+
+/// A member that is to be the source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promotion {
+    epoch: Epoch,
+    by_force: bool,
+    /// The source has handed over.
+    is_handed: bool,
+    is_revoked: bool,
+}
+
+impl Core {
+    pub(super) fn promote(&mut self, epoch: Epoch, by_force: bool) -> Result<(), Denial> {
+        // A witness knows better, and will be asked.
+        let is_in_sync = self.config.has_witness || self.label.in_sync.contains(self.config.me);
+        if !self.may_become_consistent() {
+            return Err(Denial::Mixed);
+        }
+        let destination = self.destination().ok_or(Denial::IsSource)?;
+        if destination.promotion.is_some() {
+            return Err(Denial::Busy);
+        }
+        let lives = destination.is_streaming();
+        if !by_force && !is_in_sync {
+            return Err(Denial::NotInSync);
+        }
+        if !by_force && lives {
+            return Err(Denial::SourceLives);
+        }
+        self.begin_promotion(Promotion { epoch, by_force, is_handed: false, is_revoked: false });
+        Ok(())
+    }
+
+    // What is missing for a copy at one moment is in the ring.
+    pub(super) fn may_become_consistent(&self) -> bool {
+        match self.label.contents {
+            Contents::Consistent => true,
+            Contents::Mixed => false,
+            Contents::MixedUntil(at) => self.order.end() >= at,
+        }
+    }
+
+    pub(super) fn hear_take_over(&mut self, end: Lsn, next: Epoch) {
+        let is_under_way = self.destination().is_none_or(|it| it.promotion.is_some());
+        if is_under_way || self.order.end() != end || !self.may_become_consistent() {
+            return;
+        }
+        self.begin_promotion(Promotion {
+            epoch: next,
+            by_force: false,
+            is_handed: true,
+            is_revoked: false,
+        });
+    }
+
+    fn begin_promotion(&mut self, promotion: Promotion) {
+        let Some(destination) = self.destination() else { return };
+        destination.promotion = Some(promotion);
+        if let Some(peer) = destination.connection() {
+            self.act(Action::Disconnect(peer));
+        }
+        self.act(Action::Revoke);
+    }
+
+    pub(super) fn is_revoked(&mut self) {
+        if let Some(promotion) = self.destination().and_then(|it| it.promotion.as_mut()) {
+            promotion.is_revoked = true;
+        }
+    }
+
+    pub(super) fn go_on_promoting(&mut self) {
+        let is_quiet = self.is_quiet();
+        let is_semi = self.config.my_mode == Mode::SemiSync;
+        let Some(destination) = self.destination() else { return };
+        let Some(promotion) = destination.promotion else { return };
+        if !promotion.is_revoked || destination.connection().is_some() || !is_quiet {
+            return;
+        }
+        // A member that waits for no flush may have lost what it had said to have.
+        let is_forced = promotion.by_force || (is_semi && !promotion.is_handed);
+        let alone = MemberSet::of(self.config.me);
+        let begins =
+            Begins { epoch: promotion.epoch, is_forced, in_sync: alone, is_promoted: true };
+        self.become_source(begins, MemberSet::NONE);
+    }
+}

@@ -1,0 +1,190 @@
+//! Single decisions, step by step. Whole groups run in `landfast-group-sim`.
+
+use log::Lsn;
+
+use super::{Action, Config, Congestion, Core, Entry, Event, Found, Mode, Wish};
+use crate::dirty::DirtyMap;
+use crate::format::{Extent, Kind, Label, Position};
+use crate::message::{Message, Peer, Refusal};
+use crate::names::{Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
+
+const ME: MemberId = MemberId(1);
+const SOURCE: Peer = Peer { member: MemberId(0), connection: 1 };
+const EPOCH: Epoch = Epoch { number: 1, restart: 0, nonce: 7 };
+const LEN: u64 = 128;
+
+fn config() -> Config {
+    Config {
+        group: GroupId([1; 16]),
+        me: ME,
+        my_mode: Mode::Sync,
+        others: vec![(SOURCE.member, Mode::Sync)],
+        volumes: vec![1 << 20],
+        capacity: 1 << 16,
+        least_in_sync: 1,
+        has_witness: false,
+        congestion: Congestion::DirtyMap,
+        window: 1 << 20,
+        silence_ns: 1_000_000_000,
+        retention_ns: 0,
+        copy_window: 1 << 20,
+    }
+}
+
+fn history() -> History {
+    History::new(vec![EpochStart { epoch: EPOCH, start: Lsn(0), is_forced: false }]).unwrap()
+}
+
+/// Records of 64 bytes of payload each, which name nothing as committed.
+fn entries(count: u64) -> Vec<Entry> {
+    let extent = |number: u64| Extent { volume: 0, offset: number * 4096, len: 4096 };
+    (0..count)
+        .map(|number| Entry {
+            lsn: Lsn(number * LEN),
+            end: Lsn((number + 1) * LEN),
+            sum: u32::try_from(number).unwrap() + 1,
+            kind: Kind::Write,
+            extent: Some(extent(number)),
+            time_ns: number,
+            committed: Lsn(0),
+        })
+        .collect()
+}
+
+/// A member that was a destination and has `count` records in its ring, none of them known to be committed.
+fn member(count: u64) -> Core {
+    let label =
+        Label { history: history(), in_sync: MemberSet(0b11), ..Core::first_label(&config()) };
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
+    Core::new(config(), Found { label, entries: entries(count), dirty })
+}
+
+fn hello() -> Message {
+    let Config { group, volumes, capacity, .. } = config();
+    Message::Hello { group, history: history(), volumes, capacity }
+}
+
+fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
+    Message::Follow {
+        history: history(),
+        from,
+        chain,
+        committed,
+        in_sync: MemberSet(0b11),
+        set_version: 3,
+        with_copies: false,
+    }
+}
+
+/// The sequence of the label that is to be stored.
+fn ordered_label(actions: &[Action]) -> u64 {
+    let labels = actions.iter().filter_map(|action| match action {
+        Action::StoreLabel(label) => Some(label.sequence),
+        _ => None,
+    });
+    labels.last().expect("a label is to be stored")
+}
+
+fn applies(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Apply(..)))
+}
+
+#[test]
+fn what_a_source_says_is_committed_is_applied_only_once_the_label_says_so_even_if_the_source_is_lost()
+ {
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let end = Lsn(3 * LEN);
+    let told = core.step(3, Event::Said(SOURCE, follow(end, 3, end)));
+    let sequence = ordered_label(&told);
+    assert!(!applies(&told), "before the label is stored");
+    // A crash now finds the label from before, which knows of no committed record.
+    let lost = core.step(4, Event::Lost(SOURCE));
+    assert!(!applies(&lost), "the label is not stored yet");
+    core.step(5, Event::LabelStored(sequence));
+    let stored = core.step(6, Event::LabelStored(ordered_label(&lost)));
+    assert!(applies(&stored), "{stored:?}");
+}
+
+#[test]
+fn records_behind_the_end_or_of_another_connection_are_not_received() {
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let end = Lsn(3 * LEN);
+    let told = core.step(3, Event::Said(SOURCE, follow(end, 3, Lsn(0))));
+    let sequence = ordered_label(&told);
+    let next = end.plus(LEN);
+    assert_eq!(core.may_receive(SOURCE, EPOCH, end, next), Err(Refusal::OutOfOrder), "too early");
+    core.step(4, Event::LabelStored(sequence));
+    let other = Peer { connection: 2, ..SOURCE };
+    assert_eq!(core.may_receive(other, EPOCH, end, next), Err(Refusal::OutOfOrder));
+    assert_eq!(core.may_receive(SOURCE, EPOCH, next, next.plus(LEN)), Err(Refusal::OutOfOrder));
+    let late = Epoch { number: 2, ..EPOCH };
+    assert_eq!(core.may_receive(SOURCE, late, end, next), Err(Refusal::OutOfOrder));
+    assert_eq!(core.may_receive(SOURCE, EPOCH, end, next), Ok(3));
+    assert_eq!(core.may_receive(SOURCE, EPOCH, end, next), Err(Refusal::OutOfOrder), "twice");
+}
+
+#[test]
+fn a_source_of_an_older_epoch_is_refused() {
+    let mut core = member(1);
+    core.step(1, Event::Accepted(SOURCE));
+    let Message::Hello { group, volumes, capacity, .. } = hello() else { unreachable!() };
+    let old = Message::Hello { group, history: History::default(), volumes, capacity };
+    let actions = core.step(2, Event::Said(SOURCE, old));
+    let refusal = Message::Refused(Refusal::OldEpoch { newest: EPOCH });
+    assert_eq!(actions, [Action::Send(SOURCE, refusal), Action::Disconnect(SOURCE)]);
+}
+
+#[test]
+fn a_member_that_is_promoted_waits_until_nothing_reaches_its_ring_any_more() {
+    let mut core = member(2);
+    let wish = Wish::Promote { nonce: 9, above: 0, by_force: false };
+    let actions = core.step(1, Event::Wanted(wish));
+    assert_eq!(actions, [Action::Revoke]);
+    assert!(!core.is_source() && core.status().is_promoting);
+    let actions = core.step(2, Event::Revoked);
+    assert!(matches!(actions[..], [Action::Propose { epoch: Epoch { number: 2, .. }, .. }]));
+    assert!(core.is_source() && !core.status().is_ready);
+}
+
+#[test]
+fn a_member_of_which_nothing_is_known_is_compared_whole() {
+    let mut core = member(2);
+    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    core.step(2, Event::Revoked);
+    let actions = core.step(3, Event::Proposed { number: 1, is_taken: true });
+    let label = actions.iter().find_map(|action| match action {
+        Action::StoreLabel(label) => Some(label.clone()),
+        _ => None,
+    });
+    let label = label.expect("the epoch is stored first");
+    assert_eq!(label.positions[0], Position::Unknown);
+    core.step(4, Event::LabelStored(label.sequence));
+    let peer = Peer { member: SOURCE.member, connection: 5 };
+    let actions = core.step(5, Event::Dialed(peer));
+    assert!(actions.iter().any(|it| matches!(it, Action::Send(_, Message::Hello { .. }))));
+    let here = Message::Here {
+        history: History::default(),
+        end: Lsn(0),
+        applied: Lsn(0),
+        bound: Lsn(0),
+        is_consistent: true,
+        recent: Vec::new(),
+        recent_from: Lsn(0),
+    };
+    let actions = core.step(6, Event::Said(peer, here));
+    let map = actions.iter().find_map(|action| match action {
+        Action::StoreDirty { number, map, .. } => Some((*number, map.bytes())),
+        _ => None,
+    });
+    let (number, bytes) = map.expect("what it lacks is noted before it is told anything");
+    assert_eq!(bytes, 1 << 20);
+    let actions = core.step(7, Event::DirtyStored(SOURCE.member, number));
+    let copies = actions
+        .iter()
+        .any(|action| matches!(action, Action::Send(_, Message::Follow { with_copies: true, .. })));
+    assert!(copies, "{actions:?}");
+}

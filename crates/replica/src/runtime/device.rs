@@ -1,0 +1,287 @@
+//! A volume of a group as a block device: at the source it takes writes, elsewhere it refuses everything.
+
+use std::sync::Arc;
+use std::thread;
+
+use block::{BlockDevice, BlockError, Extent as Status, Geometry, Survives, Zeroing};
+use log::Lsn;
+
+use super::Inner;
+use super::ranges::Held;
+use super::storage::persist_range;
+use crate::core::{Admitted, Denied, Draft, Event};
+use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, Record, header_sum, payload_sum_with};
+use crate::wire::compress;
+
+/// A replicated volume. A change has been applied once its call returns, and is as durable as the group's mode says:
+/// in the rings of all members in sync, so that a flush has nothing to do.
+///
+/// A change waits while the ring is full, or fewer members are in sync than the group wants.
+#[derive(Debug)]
+pub(super) struct ReplicaDevice {
+    pub(super) inner: Arc<Inner>,
+    pub(super) volume: u8,
+    /// The time at which the member is the source that the device is for: whoever has read from it then may keep what he read.
+    pub(super) tenure: u64,
+}
+
+impl BlockDevice for ReplicaDevice {
+    fn geometry(&self) -> Geometry {
+        let below = self.below().geometry();
+        Geometry { class: self.inner.ring.medium().class(), may_wait: true, ..below }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
+        self.check_open()?;
+        self.below().read(offset, out)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], _survives: Survives) -> Result<(), BlockError> {
+        self.geometry().check_change(offset, length_of(bytes))?;
+        let mut at = offset;
+        for part in bytes.chunks(PAYLOAD_LEN) {
+            let extent = self.extent(at, length_of(part));
+            self.inner.change(self.tenure, Kind::Write, extent, part)?;
+            at += extent.len;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), BlockError> {
+        // What was answered is durable in the rings.
+        self.check_open()
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        zeroing: Zeroing,
+        _survives: Survives,
+    ) -> Result<(), BlockError> {
+        self.geometry().check_change(offset, len)?;
+        let kind = match zeroing {
+            Zeroing::MayFree => Kind::Trim,
+            Zeroing::KeepSpace => Kind::Zero,
+        };
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let extent = self.extent(at, ZEROED_MAX.min(end - at));
+            self.inner.change(self.tenure, kind, extent, &[])?;
+            at += extent.len;
+        }
+        Ok(())
+    }
+
+    fn status(&self, offset: u64, len: u64) -> Result<Status, BlockError> {
+        self.check_open()?;
+        self.below().status(offset, len)
+    }
+
+    fn resize(&self, _size: u64) -> Result<u64, BlockError> {
+        Err(BlockError::ConfigFixedSize)
+    }
+}
+
+impl ReplicaDevice {
+    fn below(&self) -> &dyn BlockDevice {
+        &**self
+            .inner
+            .volumes
+            .device(self.volume)
+            .expect("devices are made for volumes that are there")
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Extent {
+        Extent { volume: self.volume, offset, len }
+    }
+
+    fn check_open(&self) -> Result<(), BlockError> {
+        self.inner.check(self.tenure)
+    }
+}
+
+impl Inner {
+    /// Whether the member is the source for the same time still.
+    fn check(&self, tenure: u64) -> Result<(), BlockError> {
+        match tenure != 0 && self.hub.tenure() == tenure {
+            true => Ok(()),
+            false => Err(NOT_SOURCE),
+        }
+    }
+
+    /// Makes a change of a volume: its range is the caller's from before the change has its place until it is applied.
+    pub(super) fn change(
+        &self,
+        tenure: u64,
+        kind: Kind,
+        extent: Extent,
+        bytes: &[u8],
+    ) -> Result<(), BlockError> {
+        let _held = self.ranges.hold(extent);
+        let mut packed = Vec::new();
+        let encoding = match kind {
+            Kind::Write => compress(self.compression, bytes, &mut packed),
+            _ => Encoding::Plain,
+        };
+        let payload = if encoding == Encoding::Plain { bytes } else { &packed[..] };
+        let end = self.order(tenure, (kind, encoding), extent, payload)?;
+        let done = self.wait_for(tenure, end.1).and_then(|()| {
+            self.volumes.write(extent, |device| match kind {
+                Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
+                Kind::Trim => device.write_zeroes(
+                    extent.offset,
+                    extent.len,
+                    Zeroing::MayFree,
+                    Survives::Placed,
+                ),
+                _ => device.write_zeroes(
+                    extent.offset,
+                    extent.len,
+                    Zeroing::KeepSpace,
+                    Survives::Placed,
+                ),
+            })
+        });
+        self.leave(end.0, &done);
+        done
+    }
+
+    /// Puts a record that changes no volume into the order, and waits until it is committed. `held` is let go of as soon as the
+    /// record has its place.
+    pub(super) fn note(
+        &self,
+        kind: Kind,
+        extent: Extent,
+        payload: &[u8],
+        held: Option<Held<'_>>,
+    ) -> Result<Lsn, BlockError> {
+        let tenure = self.hub.tenure();
+        let (lsn, end) = self.order(tenure, (kind, Encoding::Plain), extent, payload)?;
+        drop(held);
+        let done = self.wait_for(tenure, end);
+        self.leave(lsn, &done);
+        done.map(|()| end)
+    }
+
+    /// Gives a record its place in the order and puts it there: its LSN, and that of the next one. The caller is among the
+    /// writers until it calls [`Inner::leave`].
+    fn order(
+        &self,
+        tenure: u64,
+        (kind, encoding): (Kind, Encoding),
+        extent: Extent,
+        payload: &[u8],
+    ) -> Result<(Lsn, Lsn), BlockError> {
+        let hub = &self.hub;
+        let group = self.ring.group();
+        let stored = u32::try_from(payload.len()).map_err(|_| BlockError::MediaIo(EINVAL))?;
+        let draft = Draft {
+            kind,
+            encoding,
+            volume: extent.volume,
+            stored,
+            offset: extent.offset,
+            len: extent.len,
+            time_ns: hub.time_ns(),
+        };
+        let sum = crate::format::crc32c(&[payload]);
+        let sum_of = |record: &Record| match record.kind {
+            Kind::Pad => 0,
+            _ => payload_sum_with(&group, record.lsn, sum, length_of(payload)),
+        };
+        let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
+        let mut state = hub.lock();
+        let Admitted { pad, record } = loop {
+            self.check(tenure)?;
+            let submitted = match state.lag.holds {
+                true => Err(Denied::NotNow),
+                false => state.core.submit(draft, seal),
+            };
+            match submitted {
+                Ok(admitted) => break admitted,
+                Err(Denied::NotNow) => {
+                    state.writers.park();
+                    drop(state);
+                    thread::park_timeout(super::PATIENCE);
+                    state = hub.lock();
+                }
+                Err(Denied::NotSource) => return Err(NOT_SOURCE),
+                Err(Denied::Failed) => return Err(BlockError::MediaPoisoned),
+                Err(Denied::TooLong) => return Err(BlockError::MediaIo(EINVAL)),
+            }
+        };
+        state.writers.inside += 1;
+        drop(state);
+        let placed = pad
+            .map_or(Ok(()), |pad| self.ring.place(pad.lsn, &pad.encode(&group, 0), &[]))
+            .and_then(|()| {
+                let header = record.encode(&group, sum_of(&record));
+                self.ring.place(record.lsn, &header, payload)
+            });
+        let mut state = hub.lock();
+        if let Err(error) = placed {
+            tracing::error!(%error, "a record cannot be placed");
+            hub.step_locked(&mut state, Event::StorageFailed);
+            state.writers.inside -= 1;
+            hub.writers_may_have_stopped(&mut state);
+            return Err(BlockError::MediaPoisoned);
+        }
+        if let Some(pad) = pad {
+            hub.step_locked(&mut state, Event::Placed(pad.lsn));
+        }
+        let persists = hub.step_for_persist(&mut state, Event::Placed(record.lsn));
+        drop(state);
+        persists.into_iter().for_each(|(from, to)| persist_range(self, from, to));
+        Ok((record.lsn, record.end()))
+    }
+
+    /// Waits until everything below `end` is committed.
+    fn wait_for(&self, tenure: u64, end: Lsn) -> Result<(), BlockError> {
+        let hub = &self.hub;
+        if hub.committed() >= end {
+            return Ok(());
+        }
+        let mut state = hub.lock();
+        if hub.committed() < end && hub.tenure() == tenure {
+            state.writers.park_until(end);
+        }
+        drop(state);
+        loop {
+            if hub.committed() >= end {
+                return Ok(());
+            }
+            self.check(tenure)?;
+            thread::park();
+        }
+    }
+
+    /// The caller is no writer any more. What it made is in its volume, or never will be by this member's doing.
+    fn leave<T>(&self, lsn: Lsn, done: &Result<T, BlockError>) {
+        let hub = &self.hub;
+        let mut state = hub.lock();
+        state.writers.inside -= 1;
+        match done {
+            Ok(_) => hub.step_locked(&mut state, Event::Applied(lsn)),
+            Err(error) if *error == NOT_SOURCE => {}
+            Err(error) => {
+                tracing::error!(%error, "a volume failed");
+                hub.step_locked(&mut state, Event::StorageFailed);
+            }
+        }
+        hub.writers_may_have_stopped(&mut state);
+    }
+}
+
+fn length_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("no supported machine has more than 64 address bits")
+}
+
+/// The member is not the source.
+const NOT_SOURCE: BlockError = BlockError::ConfigElsewhere;
+const EINVAL: i32 = 22;
+/// Bytes of one record of a longer write.
+const PAYLOAD_LEN: usize = PAYLOAD_MAX as usize;
+/// Bytes that one record zeroes at most, so that no record holds a lane for long.
+const ZEROED_MAX: u64 = 64 << 20;

@@ -1,0 +1,430 @@
+//! The connections of a member: who is connected, and the threads that read, send, copy and dial.
+//!
+//! ```text
+//!   dialer (one for each other member) -- link --> Dialed   -- reads until the link ends --> Lost, dials again
+//!   listener                           -- link --> Accepted -- reads until the link ends --> Lost
+//!   sender (one for each other member):  messages, records from the ring, copies, in the order of their queue
+//!   copier (one for each other member):  reads ranges and queues them, or what of them differs
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use log::Lsn;
+use pmem::DurabilityClass;
+
+use super::Inner;
+use super::hub::{Arrived, Hub, Work};
+use super::storage::persist_range;
+use crate::core::{Action, Entry, Event, Lane};
+use crate::digest::Digest;
+use crate::format::{Extent, check_sequence};
+use crate::message::{DIGEST_GRANULE, Message, Peer};
+use crate::names::MemberId;
+use crate::wire::{Closer, Link, LinkError, Receiver, Sender};
+
+/// The connections that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    made: u64,
+    open: BTreeMap<u64, Connected>,
+    /// Why the last attempt to reach a member failed.
+    failures: BTreeMap<MemberId, String>,
+}
+
+/// A connection whose other end has proved who it is.
+#[derive(Debug)]
+pub(super) struct Connected {
+    member: MemberId,
+    pub(super) sender: Arc<Mutex<Sender>>,
+    closer: Closer,
+    /// What comes on it counts no more.
+    pub(super) is_silent: bool,
+    /// When it is closed though not everything has been sent, in nanoseconds of [`Hub::now`].
+    pub(super) closes_at: Option<u64>,
+    /// Answers of the other end about its volumes, for the copier.
+    digests: VecDeque<(Extent, Vec<Digest>)>,
+}
+
+impl Connected {
+    pub(super) fn close(&mut self) {
+        self.closer.close();
+    }
+}
+
+impl Links {
+    pub(super) fn add(&mut self, connected: Connected) -> Peer {
+        self.made += 1;
+        let peer = Peer { member: connected.member, connection: self.made };
+        self.failures.remove(&peer.member);
+        self.open.insert(self.made, connected);
+        peer
+    }
+
+    pub(super) fn get_mut(&mut self, peer: Peer) -> Option<&mut Connected> {
+        self.open.get_mut(&peer.connection)
+    }
+
+    pub(super) fn remove(&mut self, peer: Peer) -> Option<Connected> {
+        self.open.remove(&peer.connection)
+    }
+
+    pub(super) fn close_lingering(&mut self, now: u64) {
+        for connected in self.open.values_mut() {
+            if connected.closes_at.is_some_and(|limit| limit <= now) {
+                connected.close();
+            }
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.open.values_mut().for_each(Connected::close);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn failed(&mut self, member: MemberId, why: String) {
+        self.failures.insert(member, why);
+    }
+
+    /// Why a member was not reached, at the last attempt.
+    pub(super) fn failure(&self, member: MemberId) -> Option<&str> {
+        self.failures.get(&member).map(String::as_str)
+    }
+}
+
+/// Makes connections to a member while this one is a source, and reads from them.
+pub(super) fn dial(inner: &Inner, member: MemberId) {
+    while let Some(()) = wait_until_wanted(inner, member) {
+        match inner.wire.dial(member) {
+            Ok(link) => read_link(inner, member, link, true),
+            Err(error) => {
+                tracing::debug!(%member, %error, "no connection");
+                inner.hub.lock().links.failed(member, error.to_string());
+            }
+        }
+        pause(&inner.hub);
+    }
+}
+
+fn wait_until_wanted(inner: &Inner, member: MemberId) -> Option<()> {
+    let mut state = inner.hub.lock();
+    loop {
+        if state.ends {
+            return None;
+        }
+        if state.core.is_source() && !state.core.is_suspended(member) {
+            return Some(());
+        }
+        let waited = inner.hub.dialers.wait_timeout(state, DIAL_EVERY);
+        state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+    }
+}
+
+fn pause(hub: &Hub) {
+    let state = hub.lock();
+    if !state.ends {
+        drop(hub.dialers.wait_timeout(state, DIAL_EVERY));
+    }
+}
+
+/// Takes a link in and reads from it until it ends.
+pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bool) {
+    let closer = link.closer();
+    let (sender, mut receiver) = link.split();
+    let connected = Connected {
+        member,
+        sender: Arc::new(Mutex::new(sender)),
+        closer,
+        is_silent: false,
+        closes_at: None,
+        digests: VecDeque::new(),
+    };
+    let mut state = inner.hub.lock();
+    if state.ends || state.links.len() >= LINKS_MAX {
+        return;
+    }
+    let peer = inner.hub.connected(&mut state, connected, is_ours);
+    drop(state);
+    if let Err(error) = read(inner, peer, &mut receiver) {
+        tracing::debug!(%member, %error, "the connection has ended");
+    }
+    inner.hub.lost(peer);
+}
+
+fn read(inner: &Inner, peer: Peer, receiver: &mut Receiver) -> Result<(), LinkError> {
+    let mut bytes = Vec::new();
+    loop {
+        let (message, len) = receiver.receive()?;
+        bytes.resize(usize::try_from(len).expect("bounded by the wire"), 0);
+        receiver.payload(&mut bytes)?;
+        hear(inner, peer, message, &mut bytes);
+    }
+}
+
+fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+    let hub = &inner.hub;
+    match message {
+        Message::Records { .. } => {
+            let Some(event) = receive(inner, peer, &message, bytes) else { return };
+            // Where that waits for a disk, its thread does it: what comes meanwhile is made durable together.
+            match inner.ring.medium().class() {
+                DurabilityClass::Storage => hub.step(event),
+                DurabilityClass::Pmem | DurabilityClass::Volatile => {
+                    let persists = hub.step_for_persist(&mut hub.lock(), event);
+                    persists.into_iter().for_each(|(from, to)| persist_range(inner, from, to));
+                }
+            }
+        }
+        Message::Compare { extent, .. } => {
+            hub.step(Event::Said(peer, message));
+            compare(inner, peer, extent);
+        }
+        Message::Digests { extent, digests } => {
+            let mut state = hub.lock();
+            let answers = state.links.get_mut(peer).map(|connected| &mut connected.digests);
+            // The copier has asked for one range.
+            if let Some(answers) = answers.filter(|answers| answers.is_empty()) {
+                answers.push_back((extent, digests));
+            }
+            drop(state);
+            hub.ring_bell(Lane::Copies(peer.member));
+        }
+        Message::Copy { extent, is_zero, .. } => {
+            let expected = if is_zero { 0 } else { extent.len };
+            let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
+            let mut state = hub.lock();
+            if !is_sound {
+                hub.step_locked(&mut state, Event::NotReceived(peer));
+                return;
+            }
+            let bytes = (!is_zero).then(|| std::mem::take(bytes));
+            state.arrived.push_back(Arrived { peer, extent, bytes });
+            hub.step_locked(&mut state, Event::Said(peer, message));
+        }
+        message => hub.step(Event::Said(peer, message)),
+    }
+}
+
+// Whether the core allows it is asked first; then the bytes are checked and placed without the lock.
+fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option<Event> {
+    let Message::Records { epoch, from, to, committed } = *message else { return None };
+    let hub = &inner.hub;
+    let mut state = hub.lock();
+    let is_whole = to >= from && length_of(bytes) == to.since(from);
+    let allowed = state.core.may_receive(peer, epoch, from, to);
+    let Ok(chain) = allowed else {
+        let refusal = Message::Refused(crate::message::Refusal::OutOfOrder);
+        hub.take(&mut state, vec![Action::Send(peer, refusal), Action::Disconnect(peer)]);
+        return None;
+    };
+    let history = state.core.history().clone();
+    drop(state);
+    if !is_whole {
+        return Some(Event::NotReceived(peer));
+    }
+    let group = inner.ring.group();
+    let found = match check_sequence(&group, &history, from, chain, bytes) {
+        Ok(found) if found.iter().all(|it| inner.volumes.takes(&it.record)) => found,
+        Ok(_) => return Some(Event::NotReceived(peer)),
+        Err(error) => {
+            tracing::warn!(member = %peer.member, %error, "records are not sound");
+            return Some(Event::NotReceived(peer));
+        }
+    };
+    if let Err(error) = inner.ring.place_bytes(from, bytes) {
+        tracing::error!(%error, "records cannot be placed");
+        hub.step(Event::StorageFailed);
+        return Some(Event::NotReceived(peer));
+    }
+    let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
+    Some(Event::Received { peer, entries, committed })
+}
+
+/// Answers with the digests of a range.
+fn compare(inner: &Inner, peer: Peer, extent: Extent) {
+    let is_granular = extent.offset.is_multiple_of(DIGEST_GRANULE) && extent.len <= COMPARED_MAX;
+    let device = inner.volumes.device(extent.volume).filter(|_| inner.volumes.has(extent));
+    let (Some(device), true) = (device, is_granular) else {
+        inner.hub.step(Event::NotReceived(peer));
+        return;
+    };
+    match inner.digester.granules(&**device, extent.offset, extent.len) {
+        Ok(digests) => {
+            let message = Message::Digests { extent, digests };
+            let mut state = inner.hub.lock();
+            inner.hub.take(&mut state, vec![Action::Send(peer, message)]);
+        }
+        Err(error) => {
+            tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
+            inner.hub.step(Event::StorageFailed);
+        }
+    }
+}
+
+/// Sends what is queued for a member.
+pub(super) fn send(inner: &Inner, member: MemberId) {
+    let hub = &inner.hub;
+    let mut bytes = Vec::new();
+    while let Some(work) = hub.next(Lane::Member(member)) {
+        match work {
+            Work::Order(Action::Send(peer, message)) => post(inner, peer, &message, &[]),
+            Work::Copy { peer, message, bytes } => post(inner, peer, &message, &bytes),
+            Work::Order(Action::Ship { peer, epoch, from, to, committed }) => {
+                let (to, committed) = with_more(hub, peer, (from, to, committed));
+                bytes.resize(usize::try_from(to.since(from)).expect("less than a ring"), 0);
+                match inner.ring.read(from, &mut bytes) {
+                    Ok(()) => {
+                        post(inner, peer, &Message::Records { epoch, from, to, committed }, &bytes);
+                        hub.step(Event::Shipped(peer, to));
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the ring cannot be read");
+                        hub.step(Event::StorageFailed);
+                    }
+                }
+            }
+            Work::Close(peer) => {
+                if let Some(connected) = hub.lock().links.get_mut(peer) {
+                    connected.close();
+                }
+            }
+            Work::Order(_) => {}
+        }
+    }
+}
+
+// Records that are to follow at once go in one message.
+fn with_more(hub: &Hub, peer: Peer, (from, mut to, mut committed): (Lsn, Lsn, Lsn)) -> (Lsn, Lsn) {
+    let mut state = hub.lock();
+    loop {
+        let begins = to;
+        let next = Hub::next_if(&mut state, Lane::Member(peer.member), |work| {
+            matches!(work, Work::Order(Action::Ship { peer: of, from: at, to, .. })
+                if *of == peer && *at == begins && to.since(from) <= SHIPPED_MAX)
+        });
+        let Some(Work::Order(Action::Ship { to: end, committed: known, .. })) = next else {
+            return (to, committed);
+        };
+        (to, committed) = (end, committed.max(known));
+    }
+}
+
+// Where it fails the connection is closed, and its reader says that it is lost.
+fn post(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) {
+    let mut state = inner.hub.lock();
+    let Some(connected) = state.links.get_mut(peer) else { return };
+    let sender = Arc::clone(&connected.sender);
+    drop(state);
+    let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+    let pieces: &[&[u8]] = if bytes.is_empty() { &[] } else { &[bytes] };
+    if let Err(error) = sender.send(message, pieces) {
+        tracing::debug!(member = %peer.member, %error, "nothing can be sent");
+        if let Some(connected) = inner.hub.lock().links.get_mut(peer) {
+            connected.close();
+        }
+    }
+}
+
+/// Reads ranges for a member and queues them.
+pub(super) fn copy(inner: &Inner, member: MemberId) {
+    let hub = &inner.hub;
+    while let Some(work) = hub.next(Lane::Copies(member)) {
+        let Work::Order(Action::Copy { peer, extent, compares }) = work else { continue };
+        if let Err(error) = copy_range(inner, peer, extent, compares) {
+            tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
+            hub.step(Event::StorageFailed);
+        }
+    }
+}
+
+fn copy_range(
+    inner: &Inner,
+    peer: Peer,
+    extent: Extent,
+    compares: bool,
+) -> Result<(), block::BlockError> {
+    let hub = &inner.hub;
+    let theirs = match compares {
+        false => None,
+        true => {
+            let epoch = hub.lock().core.epoch();
+            let ask = Message::Compare { epoch, extent };
+            hub.take(&mut hub.lock(), vec![Action::Send(peer, ask)]);
+            let Some(digests) = wait_for_digests(hub, peer, extent) else { return Ok(()) };
+            Some(digests)
+        }
+    };
+    let Some(device) = inner.volumes.device(extent.volume) else { return Ok(()) };
+    // Until the copies are queued nobody writes to the range: what is written later is queued behind them.
+    let held = inner.ranges.hold(extent);
+    let ours = match &theirs {
+        Some(_) => inner.digester.granules(&**device, extent.offset, extent.len)?,
+        None => Vec::new(),
+    };
+    let mut copies = Vec::new();
+    let end = extent.offset + extent.len;
+    let mut offset = extent.offset;
+    let mut index = 0;
+    while offset < end {
+        let len = DIGEST_GRANULE.min(end - offset);
+        let part = Extent { volume: extent.volume, offset, len };
+        if theirs.as_ref().is_none_or(|theirs| theirs.get(index) != ours.get(index)) {
+            copies.push((part, inner.volumes.copy_of(part)?));
+        }
+        (offset, index) = (offset + len, index + 1);
+    }
+    let mut state = hub.lock();
+    let (at, epoch) = (state.core.kept().1, state.core.epoch());
+    let count = u64::try_from(copies.len()).expect("some granules");
+    for (extent, bytes) in copies {
+        let message = Message::Copy { epoch, at, extent, is_zero: bytes.is_none() };
+        let bytes = bytes.unwrap_or_default();
+        hub.queue(&mut state, Lane::Member(peer.member), Work::Copy { peer, message, bytes });
+    }
+    hub.step_locked(&mut state, Event::CopiesSent(peer, extent, count));
+    drop(state);
+    drop(held);
+    Ok(())
+}
+
+/// The digests that the member has answered with; `None` once the connection has ended.
+fn wait_for_digests(hub: &Hub, peer: Peer, extent: Extent) -> Option<Vec<Digest>> {
+    let mut state = hub.lock();
+    loop {
+        if state.ends {
+            return None;
+        }
+        let connected = state.links.get_mut(peer)?;
+        if let Some((of, digests)) = connected.digests.pop_front() {
+            let wanted = extent.len.div_ceil(DIGEST_GRANULE);
+            if of == extent && length(&digests) == wanted {
+                return Some(digests);
+            }
+            hub.step_locked(&mut state, Event::NotReceived(peer));
+            state.links.get_mut(peer)?.close();
+            return None;
+        }
+        state = hub.wait(Lane::Copies(peer.member), state);
+    }
+}
+
+fn length_of(bytes: &[u8]) -> u64 {
+    length(bytes)
+}
+
+fn length<T>(items: &[T]) -> u64 {
+    u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
+}
+
+/// Bytes of records in one message, where there are several.
+const SHIPPED_MAX: u64 = 1 << 20;
+/// How often a member that is not there is dialed.
+const DIAL_EVERY: Duration = Duration::from_millis(250);
+/// Connections at once. Each other member needs one; a second one ends the first.
+const LINKS_MAX: usize = 32;
+/// Bytes that one message asks about at most.
+const COMPARED_MAX: u64 = 16 << 20;

@@ -1,0 +1,442 @@
+//! A member as a running process has it: the core, the threads that carry out what it orders, the devices of its volumes.
+//!
+//! ```text
+//!   mod       starts a member and ends it; what operators ask
+//!   hub       the core under its lock, and the queues of what it has ordered
+//!   device    the volumes of a source as block devices: the way of a write
+//!   writers   who waits for what
+//!   ranges    who has which range
+//!   rpo       how far asynchronous members are behind
+//!   links     connections: dial, read, send, copy
+//!   storage   the ring, labels, volumes and the witness, each a thread
+//!   volumes   records and copies come into the volumes, views and snapshots keep what was there
+//!   events    what operators are told
+//! ```
+
+mod device;
+mod events;
+mod hub;
+mod links;
+mod ranges;
+mod rpo;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod volumes;
+mod writers;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use basics::Environment;
+use block::{BlockDevice, BlockError};
+use log::Lsn;
+
+use self::device::ReplicaDevice;
+pub use self::events::Noted;
+use self::hub::Hub;
+use self::ranges::Ranges;
+pub use self::rpo::Rpo;
+use self::storage::Kept;
+use self::volumes::Volumes;
+use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
+use crate::digest::Digester;
+use crate::format::{Extent, Kind};
+use crate::names::{Epoch, MemberId};
+use crate::ring::{Ring, RingError};
+use crate::snapshot::{SnapshotError, Snapshots};
+use crate::view::{Available, Mark, Point, View, ViewError};
+use crate::wire::{Identity, LinkError, LinkOptions, Listener, Policy};
+use crate::witness::{Witness, WitnessError};
+
+/// What a member is started with.
+#[derive(Debug)]
+pub struct Setup {
+    /// What the operator decided.
+    pub config: Config,
+    /// The member's own memory.
+    pub ring: Ring,
+    /// The data volumes, in the order of the group.
+    pub volumes: Vec<Arc<dyn BlockDevice>>,
+    /// A directory for snapshots and views.
+    pub directory: PathBuf,
+    /// How snapshots are mapped.
+    pub map: pmem::OpenOptions,
+    /// Who this member is, and who the others are.
+    pub identity: Identity,
+    /// Where the others can be reached.
+    pub addresses: Vec<(MemberId, Vec<String>)>,
+    /// How connections are made.
+    pub links: LinkOptions,
+    /// Where others reach this member.
+    pub listener: Listener,
+    /// Who records who is the source.
+    pub witness: Arc<dyn Witness>,
+    /// How payloads are packed.
+    pub compression: Policy,
+    /// How far asynchronous members may be behind.
+    pub rpo: Option<Rpo>,
+    /// Clocks and random numbers.
+    pub environment: Environment,
+}
+
+/// Why a member does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The memory of the member cannot be read.
+    #[error("the memory of the member: {0}")]
+    Ring(#[from] RingError),
+    /// Snapshots cannot be read.
+    #[error("the snapshots of the member: {0}")]
+    Snapshots(#[from] SnapshotError),
+    /// Records that were acknowledged are gone from this member's memory.
+    #[error(
+        "the memory of the member is damaged: it holds the order up to {found}, and {claimed} was committed; another \
+         member has what is missing: recreate this one's memory, and it is copied"
+    )]
+    Damaged {
+        /// Where its records end.
+        found: Lsn,
+        /// What was committed.
+        claimed: Lsn,
+    },
+    /// A volume is not what the group has.
+    #[error("volume {volume} has {found} bytes, and the group's has {wanted}")]
+    OtherSize {
+        /// Which.
+        volume: usize,
+        /// Its bytes.
+        found: u64,
+        /// Those of the group's.
+        wanted: u64,
+    },
+    /// The witness has to be asked whether this member may go on as source.
+    #[error("the witness: {0}")]
+    Witness(#[from] WitnessError),
+    /// Nobody can be waited for.
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    /// No thread can be started, or no random number be had.
+    #[error("the operating system: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// What the threads of a member share.
+#[derive(Debug)]
+struct Inner {
+    hub: Arc<Hub>,
+    ring: Ring,
+    volumes: Volumes,
+    ranges: Ranges,
+    digester: Digester,
+    witness: Arc<dyn Witness>,
+    compression: Policy,
+    wire: Wire,
+}
+
+/// How the other members are reached.
+#[derive(Debug)]
+struct Wire {
+    identity: Identity,
+    addresses: Vec<(MemberId, Vec<String>)>,
+    options: LinkOptions,
+}
+
+impl Wire {
+    fn dial(&self, member: MemberId) -> Result<crate::wire::Link, LinkError> {
+        let addresses = self.addresses.iter().find(|(of, _)| *of == member);
+        let addresses = addresses.map(|(_, addresses)| &addresses[..]).unwrap_or_default();
+        crate::wire::dial(addresses, &self.identity, member, &self.options)
+    }
+}
+
+/// A running member. It ends when this is dropped; what it has acknowledged stays.
+#[derive(Debug)]
+pub struct Member {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    _accepts: crate::wire::Listening,
+    address: SocketAddr,
+}
+
+/// What operators see of a member beside its [`Status`].
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What the core says.
+    pub status: Status,
+    /// The modes of the other members.
+    pub modes: Vec<(MemberId, Mode)>,
+    /// Why the last attempt to reach a member failed.
+    pub failures: Vec<(MemberId, String)>,
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Ranges that were compared with what their source had, since the process began.
+    pub verified: u64,
+    /// Those of them that differed.
+    pub differences: u64,
+    /// Views that are open.
+    pub views: usize,
+}
+
+impl Member {
+    /// Reads what the member has and begins to run it. If it was the source it goes on as such; writes wait until that is
+    /// certain.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(setup: Setup) -> Result<Self, StartError> {
+        let Setup { config, ring, volumes, directory, map, environment, .. } = setup;
+        for (volume, (device, wanted)) in volumes.iter().zip(&config.volumes).enumerate() {
+            let (found, wanted) = (device.geometry().size, *wanted);
+            if found != wanted {
+                return Err(StartError::OtherSize { volume, found, wanted });
+            }
+        }
+        if volumes.len() != config.volumes.len() {
+            let volume = volumes.len().min(config.volumes.len());
+            let size = config.volumes.get(volume).copied().unwrap_or_default();
+            return Err(StartError::OtherSize { volume, found: 0, wanted: size });
+        }
+        let label = ring.load_label()?;
+        let scanned = ring.scan(&label)?;
+        if scanned.claimed > scanned.end {
+            return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
+        }
+        let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
+        let dirty = others
+            .iter()
+            .map(|other| Ok((*other, ring.load_dirty(*other, &config.volumes)?)))
+            .collect::<Result<_, RingError>>()?;
+        let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
+        let contents = label.contents;
+        let core = Core::new(config, Found { label, entries, dirty });
+        let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
+        let snapshots = Snapshots::open(&directory, map)?;
+        let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
+        let inner = Arc::new(Inner {
+            hub: Hub::new(environment, core, &others, setup.rpo),
+            digester: Digester::new(ring.group()),
+            ring,
+            volumes,
+            ranges: Ranges::default(),
+            witness: setup.witness,
+            compression: setup.compression,
+            wire: Wire {
+                identity: setup.identity.clone(),
+                addresses: setup.addresses,
+                options: setup.links,
+            },
+        });
+        let above = match inner.hub.lock().core.was_source() {
+            true => Some(inner.witness.load()?),
+            false => None,
+        };
+        let address = setup.listener.local_addr();
+        let accepting = Arc::clone(&inner);
+        let options = inner.wire.options.clone();
+        let accepts = setup.listener.run(setup.identity, options, move |member, link| {
+            links::read_link(&accepting, member, link, false);
+        })?;
+        let member = Self { inner, threads: Mutex::default(), _accepts: accepts, address };
+        member.spawn_all(&others)?;
+        if let Some(seat) = above {
+            member.resume(seat.map(|seat| seat.epoch).unwrap_or_default())?;
+        }
+        Ok(member)
+    }
+
+    fn spawn_all(&self, others: &[MemberId]) -> Result<(), StartError> {
+        self.spawn("ring", storage::persist)?;
+        self.spawn("labels", storage::store)?;
+        self.spawn("volumes", storage::apply)?;
+        self.spawn("witness", storage::propose)?;
+        self.spawn("clock", |inner| {
+            while !inner.hub.pauses_to_end(TICK) {
+                inner.hub.tick();
+            }
+        })?;
+        for other in others.iter().copied() {
+            self.spawn("dialer", move |inner| links::dial(inner, other))?;
+            self.spawn("sender", move |inner| links::send(inner, other))?;
+            self.spawn("copier", move |inner| links::copy(inner, other))?;
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &self,
+        name: &str,
+        run: impl FnOnce(&Inner) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let inner = Arc::clone(&self.inner);
+        let thread = thread::Builder::new().name(format!("replica-{name}"));
+        let handle = thread.spawn(move || run(&inner))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Ok(())
+    }
+
+    fn resume(&self, above: Epoch) -> Result<(), StartError> {
+        let nonce = self.nonce()?;
+        let hub = &self.inner.hub;
+        let mut state = hub.lock();
+        let now = hub.now();
+        let actions = state.core.resume_as_source(now, nonce, above);
+        hub.take(&mut state, actions);
+        Ok(())
+    }
+
+    /// A random number for a new epoch.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has none.
+    pub fn nonce(&self) -> Result<u64, std::io::Error> {
+        let mut bytes = [0; 8];
+        let filled = self.inner.hub.environment.random.fill(&mut bytes);
+        filled.map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Where the member is reached by the others.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Which of the times at which this member was the source it is, since it was started; 0 while it is not.
+    pub fn tenure(&self) -> u64 {
+        self.inner.hub.tenure()
+    }
+
+    /// The volumes as devices, in order. They take requests as long as this member is the source without a break, and refuse them
+    /// for good from then on ([`BlockError::ConfigElsewhere`]): whoever kept what he had read from them would not see what
+    /// another source wrote meanwhile.
+    pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        let tenure = self.tenure();
+        let device = |volume| -> Arc<dyn BlockDevice> {
+            Arc::new(ReplicaDevice { inner: Arc::clone(&self.inner), volume, tenure })
+        };
+        (0..self.inner.volumes.count()).map(device).collect()
+    }
+
+    /// Says what an operator wants. What comes of it is seen in [`Member::report`] and [`Member::events`].
+    pub fn want(&self, wish: Wish) {
+        self.inner.hub.step(Event::Wanted(wish));
+    }
+
+    /// Wants this member to be the source: of an epoch that is newer than what the witness has.
+    ///
+    /// # Errors
+    ///
+    /// The witness cannot be asked, or there are no random numbers.
+    pub fn promote(&self, by_force: bool) -> Result<(), StartError> {
+        let seat = self.inner.witness.load()?;
+        let above = seat.map_or(0, |seat| seat.epoch.number);
+        let nonce = self.nonce()?;
+        self.want(Wish::Promote { nonce, above, by_force });
+        Ok(())
+    }
+
+    /// How the member is.
+    pub fn report(&self) -> Report {
+        let hub = &self.inner.hub;
+        let state = hub.lock();
+        let status = state.core.status();
+        let modes = state.core.modes();
+        let failures = modes
+            .iter()
+            .filter_map(|(member, _)| Some((*member, state.links.failure(*member)?.to_owned())))
+            .collect();
+        let (verified, differences) = state.verified;
+        drop(state);
+        let views = self.inner.volumes.views().open_views();
+        Report { status, modes, failures, time_ns: hub.time_ns(), verified, differences, views }
+    }
+
+    /// What has happened behind the event of a number.
+    pub fn events(&self, since: u64) -> Vec<Noted> {
+        self.inner.hub.lock().events.since(since)
+    }
+
+    /// Puts a named point into the order, and returns where it is once it is committed.
+    ///
+    /// # Errors
+    ///
+    /// This member is not the source, or ceases to be.
+    pub fn mark(&self, name: &str) -> Result<Lsn, BlockError> {
+        let nowhere = Extent { volume: 0, offset: 0, len: 0 };
+        self.inner.note(Kind::Mark, nowhere, name.as_bytes(), None)
+    }
+
+    /// Has all members compare a range, in whole granules of 64 KiB, with what it is here, at one point of the order.
+    /// What differs is copied to the member where it does.
+    ///
+    /// # Errors
+    ///
+    /// This member is not the source, or the volume cannot be read.
+    pub fn verify(&self, extent: Extent) -> Result<Lsn, BlockError> {
+        let device = self.inner.volumes.device(extent.volume).ok_or(BlockError::MediaIo(5))?;
+        // Nobody writes to the range until the record has its place.
+        let held = self.inner.ranges.hold(extent);
+        let digest = self.inner.digester.range(&**device, extent.offset, extent.len)?;
+        self.inner.note(Kind::Verify, extent, &digest, Some(held))
+    }
+
+    /// The points at which a view can be made.
+    ///
+    /// # Errors
+    ///
+    /// See [`ViewError`].
+    pub fn available(&self) -> Result<(Available, Vec<Mark>), ViewError> {
+        let records = Kept(&self.inner);
+        self.place_views()?;
+        let views = self.inner.volumes.views();
+        Ok((views.available(&records)?, views.marks(&records)?))
+    }
+
+    /// The volumes as they were, or will be, at a point, for reading and writing. What is written to them is kept apart, at
+    /// most `bytes_max` bytes of each volume, and is gone with the view.
+    ///
+    /// # Errors
+    ///
+    /// See [`ViewError`]. A source has no views.
+    pub fn view(&self, point: &Point, bytes_max: u64) -> Result<View, ViewError> {
+        self.place_views()?;
+        self.inner.volumes.view(&Kept(&self.inner), point, bytes_max)
+    }
+
+    /// Tells the views how far the volumes are.
+    fn place_views(&self) -> Result<(), ViewError> {
+        let state = self.inner.hub.lock();
+        let bound = state.core.bound().ok_or(ViewError::ConfigSource)?;
+        self.inner.volumes.views().set_position(state.core.applied(), bound);
+        Ok(())
+    }
+
+    /// Ends the member's threads.
+    pub fn end(&self) {
+        self.inner.hub.end();
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How often the core is told that time passes.
+const TICK: Duration = Duration::from_millis(50);
+/// How long the witness is left alone after it did not answer.
+const WITNESS_PAUSE: Duration = Duration::from_millis(500);
+/// A writer without a place looks again after this, whatever it was told.
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,279 @@
+//! What the threads of the ring, of the volumes, of labels and of the witness do.
+
+use log::Lsn;
+
+use super::Inner;
+use super::hub::{Arrived, Work};
+use super::volumes::{ApplyError, moment};
+use crate::core::{Action, Event, Lane};
+use crate::format::{Encoding, Kind, Record};
+use crate::message::{Message, Peer};
+use crate::ring::RingError;
+use crate::view::{Records, RecordsError};
+use crate::wire::expand;
+use crate::witness::{Rule, Seat};
+
+/// Makes the ring durable.
+pub(super) fn persist(inner: &Inner) {
+    let hub = &inner.hub;
+    while let Some(work) = hub.next(Lane::Ring) {
+        match work {
+            Work::Order(Action::Persist(to)) => {
+                let from = hub.lock().core.durable();
+                persist_range(inner, from, to);
+            }
+            // Nothing of this member is reached by one-sided operations.
+            Work::Order(Action::Revoke) => hub.step(Event::Revoked),
+            _ => {}
+        }
+    }
+}
+
+/// Makes the ring durable between two LSNs, and says so.
+pub(super) fn persist_range(inner: &Inner, from: Lsn, to: Lsn) {
+    match inner.ring.persist(from, to) {
+        Ok(()) => inner.hub.step(Event::RingDurable(to)),
+        Err(error) => failed(inner, "the ring cannot be made durable", &error),
+    }
+}
+
+/// Stores labels and dirty maps.
+pub(super) fn store(inner: &Inner) {
+    let hub = &inner.hub;
+    while let Some(work) = hub.next(Lane::Label) {
+        let stored = match work {
+            Work::Order(Action::StoreLabel(label)) => {
+                inner.ring.store_label(&label).map(|()| Event::LabelStored(label.sequence))
+            }
+            Work::Order(Action::StoreDirty { member, number, map }) => {
+                inner.ring.store_dirty(member, &map).map(|()| Event::DirtyStored(member, number))
+            }
+            _ => continue,
+        };
+        match stored {
+            Ok(event) => hub.step(event),
+            Err(error) => failed(inner, "a label or a dirty map cannot be stored", &error),
+        }
+    }
+}
+
+/// Applies records and copies.
+pub(super) fn apply(inner: &Inner) {
+    while let Some(work) = inner.hub.next(Lane::Volumes) {
+        let Work::Order(action) = work else { continue };
+        match carry_out_for_volumes(inner, action) {
+            Ok(event) => event.into_iter().for_each(|event| inner.hub.step(event)),
+            Err(error) => failed(inner, "the volumes failed", &error),
+        }
+    }
+}
+
+fn carry_out_for_volumes(inner: &Inner, action: Action) -> Result<Option<Event>, VolumesError> {
+    let (hub, volumes) = (&inner.hub, &inner.volumes);
+    let event = match action {
+        Action::Apply(from, to) => {
+            apply_records(inner, from, to)?;
+            Event::AppliedTo(to)
+        }
+        Action::FlushVolumes(to) => {
+            volumes.flush()?;
+            Event::VolumesDurable(to)
+        }
+        Action::PutCopy => {
+            let arrived = hub.lock().arrived.pop_front();
+            if let Some(Arrived { extent, bytes, .. }) = arrived {
+                volumes.put(extent, bytes.as_deref())?;
+            }
+            Event::CopyPut
+        }
+        Action::FlushCopies(count) => {
+            volumes.flush()?;
+            Event::CopiesDurable(count)
+        }
+        Action::TakeSnapshot { is_first } => {
+            volumes.flush()?;
+            let state = hub.lock();
+            let at = state.core.applied();
+            let is_blank = state.core.history().epochs().is_empty();
+            let contents = state.core.label().contents;
+            drop(state);
+            // What was never written is not worth keeping.
+            if is_first && !is_blank {
+                let id = inner.hub.environment.random.u32().unwrap_or_default();
+                let moment = moment(inner.ring.group(), at, hub.time_ns(), id.into());
+                if let Err(error) = volumes.take_snapshot(moment) {
+                    tracing::warn!(%error, "no snapshot is kept while copies come");
+                }
+            }
+            volumes.views().set_contents(contents);
+            Event::SnapshotTaken
+        }
+        Action::DropSnapshot => {
+            if let Err(error) = volumes.drop_snapshot() {
+                tracing::warn!(%error, "the snapshot from before the copies stays");
+            }
+            return Ok(None);
+        }
+        _ => return Ok(None),
+    };
+    let contents = hub.lock().core.label().contents;
+    volumes.views().set_contents(contents);
+    Ok(Some(event))
+}
+
+/// Why the volumes failed.
+#[derive(Debug, thiserror::Error)]
+enum VolumesError {
+    #[error("{0}")]
+    Block(#[from] block::BlockError),
+    #[error("{0}")]
+    Apply(#[from] ApplyError),
+    #[error("{0}")]
+    Records(#[from] RecordsError),
+}
+
+/// Applies the records between two LSNs, some at a time.
+fn apply_records(inner: &Inner, from: Lsn, to: Lsn) -> Result<(), VolumesError> {
+    let (mut at, mut records, mut held) = (from, Vec::new(), 0);
+    while at < to {
+        let mut payload = Vec::new();
+        let record = read_record(inner, at, Some(&mut payload))?;
+        at = record.end();
+        if record.kind == Kind::Verify {
+            inner.volumes.apply(record.lsn, &records)?;
+            records.clear();
+            verify(inner, &record, &payload)?;
+            continue;
+        }
+        held += payload.len();
+        records.push((record, payload));
+        if held >= APPLIED_TOGETHER {
+            inner.volumes.apply(at, &records)?;
+            records.clear();
+            held = 0;
+        }
+    }
+    inner.volumes.apply(to, &records)?;
+    Ok(())
+}
+
+/// Compares a range with what its source had when it made the record.
+fn verify(inner: &Inner, record: &Record, digest: &[u8]) -> Result<(), VolumesError> {
+    let extent =
+        crate::format::Extent { volume: record.volume, offset: record.offset, len: record.len };
+    let device = inner.volumes.device(extent.volume).filter(|_| inner.volumes.has(extent));
+    let Some(device) = device else { return Ok(()) };
+    let found = inner.digester.range(&**device, extent.offset, extent.len);
+    let is_alike = matches!(&found, Ok(found) if found[..] == *digest);
+    let hub = &inner.hub;
+    let mut state = hub.lock();
+    state.verified.0 += 1;
+    if is_alike {
+        return Ok(());
+    }
+    if let Err(error) = found {
+        tracing::warn!(volume = extent.volume, offset = extent.offset, %error, "a range cannot be read");
+    }
+    state.verified.1 += 1;
+    let source: Option<Peer> = state.core.source_connection();
+    if let Some(peer) = source {
+        let message = Message::Differs { lsn: record.lsn, extent };
+        hub.take(&mut state, vec![Action::Send(peer, message)]);
+    }
+    Ok(())
+}
+
+/// Asks the witness.
+pub(super) fn propose(inner: &Inner) {
+    let hub = &inner.hub;
+    while let Some(work) = hub.next(Lane::Witness) {
+        let Work::Order(Action::Propose { number, epoch, source, in_sync, set_version }) = work
+        else {
+            continue;
+        };
+        let seat = Seat { epoch, source, in_sync, set_version };
+        let rule = match hub.lock().core.begins_by_force() {
+            true => Rule::ByForce,
+            false => Rule::InSync,
+        };
+        let is_taken = loop {
+            match inner.witness.record(rule, &seat) {
+                Ok(is_taken) => break is_taken,
+                // Whether it was taken is not known: it is asked again until it is.
+                Err(error) => {
+                    tracing::warn!(%error, "the witness does not answer");
+                    if hub.pauses_to_end(super::WITNESS_PAUSE) {
+                        return;
+                    }
+                }
+            }
+        };
+        hub.step(Event::Proposed { number, is_taken });
+    }
+}
+
+fn failed(inner: &Inner, what: &str, error: &dyn std::fmt::Display) {
+    tracing::error!(%error, "{what}");
+    inner.hub.step(Event::StorageFailed);
+}
+
+/// The record at an address, and its payload, decoded.
+pub(super) fn read_record(
+    inner: &Inner,
+    at: Lsn,
+    payload: Option<&mut Vec<u8>>,
+) -> Result<Record, RecordsError> {
+    let damaged = RecordsError::MediaDamaged { at };
+    let media = |error: RingError| match error {
+        RingError::Medium(error) => RecordsError::Media(error),
+        _ => damaged,
+    };
+    let mut header = [0; 64];
+    inner.ring.read(at, &mut header).map_err(media)?;
+    let group = inner.ring.group();
+    let (record, sum) = Record::decode(&group, &header).map_err(|_| damaged)?;
+    if record.lsn != at {
+        return Err(damaged);
+    }
+    let Some(payload) = payload else { return Ok(record) };
+    payload.clear();
+    if record.payload_len() == 0 {
+        return Ok(record);
+    }
+    let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
+    payload.resize(len, 0);
+    inner.ring.read(at.plus(crate::format::RECORD_HEADER_LEN), payload).map_err(media)?;
+    if crate::format::payload_sum(&group, at, payload) != sum {
+        return Err(damaged);
+    }
+    if record.encoding != Encoding::Plain {
+        let mut plain = Vec::new();
+        let len = usize::try_from(record.len).map_err(|_| damaged)?;
+        expand(record.encoding, payload, len, &mut plain).map_err(|_| damaged)?;
+        *payload = plain;
+    }
+    Ok(record)
+}
+
+/// The records of a member's ring that a view may show.
+#[derive(Debug)]
+pub(super) struct Kept<'i>(pub(super) &'i Inner);
+
+impl Records for Kept<'_> {
+    fn kept(&self) -> std::ops::Range<Lsn> {
+        let state = self.0.hub.lock();
+        let start = state.core.kept().0;
+        start..state.core.committed().min(state.core.durable())
+    }
+
+    fn record(&self, at: Lsn, payload: Option<&mut Vec<u8>>) -> Result<Record, RecordsError> {
+        let oldest = self.0.hub.lock().core.kept().0;
+        if at < oldest {
+            return Err(RecordsError::Gone { at, oldest });
+        }
+        read_record(self.0, at, payload)
+    }
+}
+
+/// Bytes of payloads that are applied together.
+const APPLIED_TOGETHER: usize = 4 << 20;

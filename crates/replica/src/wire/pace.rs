@@ -1,0 +1,53 @@
+//! A cap on the bytes that a link sends in a second.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+/// A bucket that fills at the rate, and may be owed to.
+#[derive(Debug)]
+pub(super) struct Pace {
+    per_second: NonZeroU64,
+    /// When all that was sent so far is paid for.
+    paid: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(per_second: NonZeroU64, now: Instant) -> Self {
+        Self { per_second, paid: now }
+    }
+
+    /// How long to wait before `len` bytes are sent.
+    pub(super) fn wait(&mut self, len: usize, now: Instant) -> Duration {
+        let wait = self.paid.saturating_duration_since(now).saturating_sub(BURST);
+        let cost = u128::try_from(len).unwrap_or(u128::MAX) * NS_PER_SECOND
+            / u128::from(self.per_second.get());
+        let cost = Duration::from_nanos(u64::try_from(cost).unwrap_or(u64::MAX));
+        self.paid = self.paid.max(now) + cost;
+        wait
+    }
+}
+
+const NS_PER_SECOND: u128 = 1_000_000_000;
+/// What was not sent in so long may be sent at once: a wait that is shorter costs more than it saves.
+const BURST: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_of_waits_carries_what_the_rate_says() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(NonZeroU64::new(10_000_000).unwrap(), begin);
+        let (mut now, mut sent) = (begin, 0);
+        while now < begin + Duration::from_secs(1) {
+            now += pace.wait(100_000, now);
+            sent += 100_000;
+        }
+        assert!((10_000_000..=10_200_000).contains(&sent), "{sent}");
+        // What was not used is not saved up.
+        now += Duration::from_secs(100);
+        assert_eq!(pace.wait(1_000_000, now), Duration::ZERO);
+        assert_eq!(pace.wait(1, now), Duration::from_millis(95));
+    }
+}

@@ -1,0 +1,6 @@
+//! Links over real sockets.
+
+mod ends;
+mod identities;
+mod links;
+mod peers;

@@ -1,0 +1,248 @@
+//! A group whose members run in this process.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use basics::Environment;
+use block::{BlockDevice, FileDevice, Survives};
+use replica::core::{Config, Congestion, Core, Mode, News, Status};
+use replica::format::Geometry;
+use replica::ring::{CreateOptions, Ring};
+use replica::runtime::{Member, Rpo, Setup};
+use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::witness::NoWitness;
+use replica::{GroupId, MemberId, MemberSet};
+
+/// Bytes of each of the two volumes.
+pub(crate) const SIZE: u64 = 4 << 20;
+const VOLUMES: usize = 2;
+const MAP: pmem::OpenOptions = pmem::OpenOptions { emulate_persistence: true };
+
+/// What differs between the groups of the tests.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) members: u8,
+    pub(crate) capacity: u64,
+    pub(crate) mode: Mode,
+    pub(crate) retention_ns: u64,
+    pub(crate) least_in_sync: u32,
+    pub(crate) compression: Policy,
+    pub(crate) rpo: Option<Rpo>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            members: 2,
+            capacity: 1 << 20,
+            mode: Mode::Sync,
+            retention_ns: 0,
+            least_in_sync: 1,
+            compression: Policy::None,
+            rpo: None,
+        }
+    }
+}
+
+/// The members, running or not.
+pub(crate) struct Group {
+    directory: tempfile::TempDir,
+    plan: Plan,
+    addresses: Vec<String>,
+    running: Vec<Option<Member>>,
+}
+
+impl Group {
+    /// A group whose member 0 is the source, and all others are in sync.
+    pub(crate) fn new(plan: Plan) -> Self {
+        let group = Self::stopped(plan);
+        let mut group = group;
+        (0..group.plan.members).for_each(|member| group.start(member));
+        group.promote(0, true);
+        group.wait_in_sync(0);
+        group
+    }
+
+    /// A group of which nobody runs.
+    pub(crate) fn stopped(plan: Plan) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // Ports that are free now; nobody else in this test's machine asks for the same ones soon.
+        let listeners: Vec<Listener> =
+            (0..plan.members).map(|_| Listener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = listeners.iter().map(|it| it.local_addr().to_string()).collect();
+        let running = (0..plan.members).map(|_| None).collect();
+        let group = Self { directory, plan, addresses, running };
+        for member in 0..group.plan.members {
+            group.make(member);
+        }
+        group
+    }
+
+    /// Makes what a member keeps, anew.
+    pub(crate) fn make(&self, member: u8) {
+        let path = self.directory.path().join(member.to_string());
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("kept")).unwrap();
+        for volume in 0..VOLUMES {
+            File::create(path.join(format!("volume-{volume}"))).unwrap().set_len(SIZE).unwrap();
+        }
+        let options = CreateOptions {
+            geometry: Geometry::new(self.plan.capacity, 2),
+            overwrite: false,
+            fills: false,
+            medium: MAP,
+        };
+        let label = Core::first_label(&self.config(member));
+        Ring::create(&path.join("ring"), &label, options).unwrap();
+    }
+
+    fn config(&self, me: u8) -> Config {
+        Config {
+            group: GroupId(*b"a group of tests"),
+            me: MemberId(me),
+            my_mode: self.plan.mode,
+            others: (0..self.plan.members)
+                .filter(|other| *other != me)
+                .map(|other| (MemberId(other), self.plan.mode))
+                .collect(),
+            volumes: vec![SIZE; VOLUMES],
+            capacity: self.plan.capacity,
+            least_in_sync: self.plan.least_in_sync,
+            has_witness: false,
+            congestion: Congestion::DirtyMap,
+            window: 4 << 20,
+            silence_ns: 2_000_000_000,
+            retention_ns: self.plan.retention_ns,
+            copy_window: 4 << 20,
+        }
+    }
+
+    pub(crate) fn start(&mut self, member: u8) {
+        self.start_with(member, b"a secret of all members");
+    }
+
+    pub(crate) fn start_with(&mut self, member: u8, secret: &[u8]) {
+        let path = self.directory.path().join(member.to_string());
+        let config = self.config(member);
+        let all = (0..self.plan.members).fold(MemberSet::NONE, |all, it| all.with(MemberId(it)));
+        let identity = Identity::from_secret(config.group, config.me, all, secret).unwrap();
+        let volumes = (0..VOLUMES).map(|volume| self.file(member, volume)).collect();
+        let addresses = (0..)
+            .map(MemberId)
+            .zip(self.addresses.iter().map(|address| vec![address.clone()]))
+            .collect();
+        let setup = Setup {
+            config,
+            ring: Ring::open(&path.join("ring"), MAP).unwrap(),
+            volumes,
+            directory: path.join("kept"),
+            map: MAP,
+            identity,
+            addresses,
+            links: LinkOptions::default(),
+            listener: Listener::bind(&self.addresses[usize::from(member)]).unwrap(),
+            witness: Arc::new(NoWitness),
+            compression: self.plan.compression,
+            rpo: self.plan.rpo,
+            environment: Environment::host(),
+        };
+        self.running[usize::from(member)] = Some(Member::start(setup).unwrap());
+    }
+
+    /// Ends a member; what it had not made durable is lost as far as a kill loses it.
+    pub(crate) fn stop(&mut self, member: u8) {
+        self.running[usize::from(member)] = None;
+    }
+
+    /// The volume's file of a member.
+    pub(crate) fn file(&self, member: u8, volume: usize) -> Arc<dyn BlockDevice> {
+        let path = self.path(member, volume);
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        Arc::new(FileDevice::new(file).unwrap())
+    }
+
+    fn path(&self, member: u8, volume: usize) -> std::path::PathBuf {
+        self.directory.path().join(member.to_string()).join(format!("volume-{volume}"))
+    }
+
+    pub(crate) fn room(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn member(&self, member: u8) -> &Member {
+        self.running[usize::from(member)].as_ref().expect("the member runs")
+    }
+
+    pub(crate) fn status(&self, member: u8) -> Status {
+        self.member(member).report().status
+    }
+
+    pub(crate) fn promote(&self, member: u8, by_force: bool) {
+        self.member(member).promote(by_force).unwrap();
+        self.wait("the member is the source", || {
+            let status = self.status(member);
+            status.is_source && status.is_ready
+        });
+    }
+
+    /// The volumes of a member as devices.
+    pub(crate) fn devices(&self, member: u8) -> Vec<Arc<dyn BlockDevice>> {
+        self.member(member).devices()
+    }
+
+    pub(crate) fn write(&self, member: u8, volume: usize, offset: u64, fill: u8, len: usize) {
+        let device = &self.devices(member)[volume];
+        device.write(offset, &vec![fill; len], Survives::Durable).unwrap();
+    }
+
+    /// Waits until something is so: a minute at most, on a machine however busy.
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..6000 {
+            if is_so() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let all: Vec<_> = (0..self.plan.members)
+            .filter_map(|member| self.running[usize::from(member)].as_ref())
+            .map(|member| (member.report(), member.events(0)))
+            .collect();
+        panic!("it does not come to this: {what}; {all:#?}");
+    }
+
+    /// Waits until all running members are in sync with the source.
+    pub(crate) fn wait_in_sync(&self, source: u8) {
+        let running = (0..self.plan.members).filter(|it| self.running[usize::from(*it)].is_some());
+        let all = running.fold(MemberSet::NONE, |all, member| all.with(MemberId(member)));
+        self.wait("all running members are in sync", || {
+            let status = self.status(source);
+            status.in_sync == all && status.others.iter().all(|(_, other)| !other.is_copying)
+        });
+    }
+
+    /// Waits until a member has applied everything, and compares its volumes with the source's.
+    pub(crate) fn compare(&self, source: u8, member: u8) {
+        self.wait_in_sync(source);
+        self.wait("everything is applied", || {
+            let status = self.status(member);
+            status.applied >= self.status(source).end && status.is_consistent
+        });
+        for volume in 0..VOLUMES {
+            let ours = std::fs::read(self.path(source, volume)).unwrap();
+            let theirs = std::fs::read(self.path(member, volume)).unwrap();
+            let differs = (0..).zip(ours.iter().zip(&theirs)).find(|(_, (a, b))| a != b);
+            assert!(
+                differs.is_none() && ours.len() == theirs.len(),
+                "volume {volume} of member {member} differs: {differs:?}"
+            );
+        }
+    }
+
+    /// Whether a member has told of something.
+    pub(crate) fn has_told(&self, member: u8, is_it: impl Fn(&News) -> bool) -> bool {
+        self.member(member).events(0).iter().any(|noted| is_it(&noted.news))
+    }
+}

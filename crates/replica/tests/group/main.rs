@@ -1,0 +1,9 @@
+//! Groups of running members: real links over loopback, rings and volumes in files, members that end and start again.
+#![cfg(test)]
+
+mod changes;
+mod group;
+mod outages;
+mod points;
+mod roles;
+mod strangers;

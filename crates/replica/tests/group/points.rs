@@ -1,0 +1,91 @@
+//! Points in time, and comparisons at exact points.
+
+use block::{BlockDevice as _, Survives};
+use replica::MemberId;
+use replica::core::News;
+use replica::format::Extent;
+use replica::view::{Point, ViewError};
+
+use crate::group::{Group, Plan, SIZE};
+
+#[test]
+fn a_view_at_a_mark_shows_all_volumes_as_they_were_then_while_writes_go_on() {
+    let group =
+        Group::new(Plan { retention_ns: 3_600_000_000_000, capacity: 8 << 20, ..Plan::default() });
+    group.write(0, 0, 0, 1, 4096);
+    group.write(0, 1, 0, 1, 4096);
+    let mark = group.member(0).mark("before").unwrap();
+    group.write(0, 0, 0, 2, 4096);
+    group.write(0, 1, 0, 2, 4096);
+    group.wait("all is there", || group.status(1).committed >= group.status(0).end);
+    let view = group.member(1).view(&Point::Mark("before".to_owned()), 1 << 20).unwrap();
+    assert_eq!(view.at(), mark);
+    let latest = group.member(1).view(&Point::Latest, 1 << 20).unwrap();
+    for volume in 0..2 {
+        let mut found = [0; 4096];
+        view.volumes()[volume].read(0, &mut found).unwrap();
+        assert_eq!(found, [1; 4096], "volume {volume} at the mark");
+        latest.volumes()[volume].read(0, &mut found).unwrap();
+        assert_eq!(found, [2; 4096], "volume {volume} at the end");
+    }
+    // A view may be written to, and the group goes on.
+    view.volumes()[0].write(0, &[7; 4096], Survives::Placed).unwrap();
+    group.write(0, 0, 0, 3, 4096);
+    let mut found = [0; 4096];
+    view.volumes()[0].read(0, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
+    let (available, marks) = group.member(1).available().unwrap();
+    assert_eq!(marks.len(), 1, "{available}");
+    assert_eq!(group.member(1).report().views, 2);
+}
+
+#[test]
+fn a_source_has_no_views() {
+    let group = Group::new(Plan::default());
+    let refused = group.member(0).view(&Point::Latest, 1 << 20).unwrap_err();
+    assert!(matches!(refused, ViewError::ConfigSource), "{refused}");
+}
+
+#[test]
+fn a_block_that_changed_behind_the_member_is_found_by_verify_and_healed() {
+    let group = Group::new(Plan::default());
+    for round in 0..32 {
+        group.write(0, 0, round * 65536, 5, 4096);
+    }
+    group.compare(0, 1);
+    group.file(1, 0).write(3 * 65536, &[0xee; 512], Survives::Durable).unwrap();
+    let (volume, offset, len) = (0, 0, SIZE);
+    let lsn = group.member(0).verify(Extent { volume, offset, len }).unwrap();
+    group.wait("it is compared", || group.status(1).applied >= lsn);
+    group.wait("the difference is told", || {
+        group.has_told(0, |news| matches!(news, News::Differs(MemberId(1), ..)))
+    });
+    assert_eq!(group.member(1).report().differences, 1);
+    group.wait("it is healed", || {
+        let mut found = [0; 512];
+        group.file(1, 0).read(3 * 65536, &mut found).unwrap();
+        found == [5; 512]
+    });
+    group.compare(0, 1);
+}
+
+#[test]
+fn verify_raises_no_false_alarm_while_writers_write() {
+    let group = Group::new(Plan::default());
+    let devices = group.devices(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..400_u64 {
+                let fill = u8::try_from(round % 251).unwrap();
+                devices[0].write(round % 64 * 4096, &[fill; 4096], Survives::Placed).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            let extent = Extent { volume: 0, offset: 0, len: 1 << 20 };
+            group.member(0).verify(extent).unwrap();
+        }
+    });
+    group.compare(0, 1);
+    let report = group.member(1).report();
+    assert_eq!((report.verified, report.differences), (20, 0));
+}

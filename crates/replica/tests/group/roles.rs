@@ -1,0 +1,112 @@
+//! Who is the source, and how that changes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use block::Survives;
+use replica::MemberId;
+use replica::core::{Denial, News, Wish};
+
+use crate::group::{Group, Plan};
+
+#[test]
+fn a_promoted_member_has_every_write_that_was_answered_and_the_old_source_follows_it() {
+    let mut group = Group::new(Plan::default());
+    let (stops, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let devices = group.devices(0);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0_u64.. {
+                let bytes = round.to_le_bytes().repeat(512);
+                let done = devices[0].write(round % 1000 * 4096, &bytes, Survives::Durable);
+                if done.is_err() || stops.load(Ordering::SeqCst) {
+                    break;
+                }
+                count.store(round + 1, Ordering::SeqCst);
+            }
+        });
+        group.wait("some writes", || count.load(Ordering::SeqCst) > 300);
+        group.stop(0);
+        writer.join().unwrap();
+    });
+    drop(devices);
+    let answered = count.load(Ordering::SeqCst);
+    group.promote(1, false);
+    let device = &group.devices(1)[0];
+    for round in answered.saturating_sub(1000)..answered {
+        let mut found = [0; 4096];
+        device.read(round % 1000 * 4096, &mut found).unwrap();
+        let has = u64::from_le_bytes(found[..8].try_into().unwrap());
+        assert!(has == round || has >= answered, "write {round} of {answered} is lost: {has}");
+    }
+    group.start(0);
+    group.write(1, 1, 0, 9, 4096);
+    group.compare(1, 0);
+    assert!(!group.status(0).is_source);
+}
+
+#[test]
+fn a_reversal_loses_nothing_and_the_writers_of_the_old_source_fail() {
+    let group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    let nonce = group.member(0).nonce().unwrap();
+    group.member(0).want(Wish::Reverse { to: MemberId(1), nonce });
+    group.wait("member 1 is the source", || {
+        let status = group.status(1);
+        status.is_source && status.is_ready && !group.status(0).is_source
+    });
+    group.write(1, 0, 4096, 2, 4096);
+    let refused = group.devices(0)[0].write(0, &[0; 4096], Survives::Placed);
+    assert_eq!(refused.unwrap_err().errno(), 108);
+    group.compare(1, 0);
+    let nonce = group.member(1).nonce().unwrap();
+    group.member(1).want(Wish::Reverse { to: MemberId(0), nonce });
+    group.wait("and back", || group.status(0).is_ready);
+    group.write(0, 0, 8192, 3, 4096);
+    group.compare(0, 1);
+}
+
+#[test]
+fn a_member_that_may_lack_writes_is_promoted_by_force_alone_and_what_the_other_had_more_is_cut() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    group.member(0).want(Wish::Suspend(MemberId(1)));
+    group.wait("it is out of sync", || !group.status(0).in_sync.contains(MemberId(1)));
+    group.write(0, 0, 0, 2, 4096);
+    group.stop(0);
+    group.member(1).promote(false).unwrap();
+    group.wait("it is denied or not", || {
+        group.has_told(1, |news| matches!(news, News::Denied(_))) || group.status(1).is_source
+    });
+    if group.status(1).is_source {
+        // It was never told that it is not in sync any more: it could not know.
+        assert!(!group.has_told(1, |news| matches!(news, News::Denied(Denial::Busy))));
+    } else {
+        group.promote(1, true);
+    }
+    group.write(1, 0, 8192, 3, 4096);
+    group.start(0);
+    group.compare(1, 0);
+}
+
+#[test]
+fn a_source_that_lives_is_not_replaced_without_force() {
+    let group = Group::new(Plan::default());
+    group.member(1).promote(false).unwrap();
+    group.wait("it is denied", || {
+        group.has_told(1, |news| matches!(news, News::Denied(Denial::SourceLives)))
+    });
+    assert!(!group.status(1).is_source);
+}
+
+#[test]
+fn a_source_that_is_demoted_answers_nothing_more() {
+    let group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    group.member(0).want(Wish::Demote);
+    group.wait("nobody is the source", || !group.status(0).is_source);
+    let refused = group.devices(0)[0].write(0, &[2; 4096], Survives::Placed);
+    assert_eq!(refused.unwrap_err().errno(), 108);
+    group.promote(1, false);
+    group.compare(1, 0);
+}
