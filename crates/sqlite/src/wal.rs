@@ -107,11 +107,11 @@ impl Wal {
     }
 
     fn take(&self) -> Result<Owned, WalError> {
-        let base = self.base()?;
         match &self.location {
             Location::Local(path) => {
                 let hold = Hold::beside(path);
                 let lock = hold.take().map_err(LoggedError::from)?.ok_or(WalError::Busy)?;
+                let base = self.base_anew()?;
                 sync_directory_of(path).map_err(LoggedError::from)?;
                 let side = LocalBase(hold.open(hold.side()).map_err(LoggedError::from)?);
                 let options =
@@ -121,6 +121,7 @@ impl Wal {
             }
             // SQLite holds the database exclusively: there is no shared memory for its locks.
             Location::Share(share) => {
+                let base = self.base_anew()?;
                 let side = share.open("-landfast")?;
                 let options =
                     Options { apply: Apply::Late, give_up_log: self.give_up_log, key: None };
@@ -128,6 +129,12 @@ impl Wal {
                 Ok(Owned { file, _lock: None })
             }
         }
+    }
+
+    /// The file that has the name now: another process may have removed the one that this process used, and made it anew.
+    fn base_anew(&self) -> Result<Arc<dyn Base>, WalError> {
+        *lock(&self.base) = None;
+        self.base()
     }
 
     fn base(&self) -> Result<Arc<dyn Base>, WalError> {
@@ -349,6 +356,42 @@ mod tests {
         let mut head = [1; FRAME_HEAD_LEN];
         head[4..8].fill(u8::from(ends));
         head
+    }
+
+    #[test]
+    fn the_log_is_taken_over_with_the_file_that_has_the_name_now() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let of = |database: &str| {
+            let path = dir.path().join(database);
+            let member = dir.path().join("app.log");
+            let places = vec![member.to_str().unwrap().parse().unwrap()];
+            let members = Members { places, len: 1 << 20, emulate_persistence: true };
+            let params = Params {
+                members: Some(members),
+                give_up_log: false,
+                fault: None,
+                fault_stays: false,
+            };
+            Wal::of(&Location::Local(path), &params).unwrap()
+        };
+        let give_up = |wal: &Wal| lock(&wal.state).owned = None;
+        let begin = |wal: &Arc<Wal>, byte| {
+            wal.write(0, &[byte; 32]).unwrap();
+            wal.commit().unwrap();
+        };
+        // Two names of one database are as two processes.
+        let (ours, theirs) = (of("app.db"), of("./app.db"));
+        begin(&ours, 1);
+        give_up(&ours);
+        begin(&theirs, 2);
+        theirs.remove().unwrap();
+        let name = dir.path().join("app.db-wal");
+        std::fs::remove_file(&name).unwrap();
+        begin(&theirs, 3);
+        give_up(&theirs);
+        ours.write(32, &[4; 24]).unwrap();
+        ours.commit().unwrap();
+        assert_eq!(std::fs::read(&name).unwrap(), [[3; 32].as_slice(), &[4; 24]].concat());
     }
 
     #[test]
