@@ -45,6 +45,9 @@ pub(crate) struct GroupFile {
     /// A member that lacks more than so many milliseconds of writes is reported.
     #[serde(default)]
     pub(crate) rpo_ms: Option<u64>,
+    /// Writers wait while an asynchronous member that is connected lacks more than that.
+    #[serde(default)]
+    pub(crate) rpo_throttle: bool,
     /// A file that records who is the source, for members on one machine.
     #[serde(default)]
     pub(crate) witness_file: Option<PathBuf>,
@@ -542,6 +545,7 @@ mod tests {
             congestion: Full::Note,
             compression: Compression::None,
             rpo_ms: None,
+            rpo_throttle: false,
             witness_file: None,
             etcd: None,
             units: Vec::new(),

@@ -9,7 +9,7 @@ use basics::Environment;
 use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
-use replica::runtime::{Member, Setup};
+use replica::runtime::{Member, Rpo, Setup};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
@@ -106,6 +106,10 @@ fn start(
             Compression::Zstd => Policy::Zstd,
             Compression::Adaptive => Policy::Adaptive,
         },
+        rpo: group.file.rpo_ms.map(|ms| Rpo {
+            age_ns: ms.saturating_mul(1_000_000),
+            throttles: group.file.rpo_throttle,
+        }),
         environment: Environment::host(),
     })?)
 }

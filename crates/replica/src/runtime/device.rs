@@ -195,7 +195,11 @@ impl Inner {
         let mut state = hub.lock();
         let Admitted { pad, record } = loop {
             self.check(tenure)?;
-            match state.core.submit(draft, seal) {
+            let submitted = match state.lag.holds {
+                true => Err(Denied::NotNow),
+                false => state.core.submit(draft, seal),
+            };
+            match submitted {
                 Ok(admitted) => break admitted,
                 Err(Denied::NotNow) => {
                     state.writers.park();
