@@ -515,6 +515,22 @@ pub(crate) struct Demo {
 pub(crate) enum DemoKind {
     /// A database on the tail of a log: what its commits cost, and that none is lost when it is killed
     Log(DemoLog),
+    /// Two members of a group: ext4 under load, the source is killed, the other one goes on with every answered write
+    Replica(DemoReplica),
+}
+
+/// Options of `landfast demo replica`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoReplica {
+    /// Directory for logs and volumes [default: memory (/dev/shm), persistence emulated]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of writing before the source is killed
+    #[arg(short = 'd', default_value_t = 5.0)]
+    pub(crate) duration_s: f64,
+    /// Without a file system, on the file of the volume: for others than root
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// Options of `landfast demo log`.

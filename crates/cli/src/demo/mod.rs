@@ -9,6 +9,7 @@
 mod ledger;
 mod life;
 mod log;
+mod replica;
 mod server;
 
 use std::fs::{File, OpenOptions};
@@ -30,8 +31,10 @@ use crate::{bench, output, remote};
 
 /// Runs the demonstration; success means that every check held.
 pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
-    if let Some(DemoKind::Log(options)) = &options.kind {
-        return log::run(options);
+    match &options.kind {
+        Some(DemoKind::Log(options)) => return log::run(options),
+        Some(DemoKind::Replica(options)) => return replica::run(options),
+        None => {}
     }
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));
     let share = tempfile::Builder::new()

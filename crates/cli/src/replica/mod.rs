@@ -3,7 +3,9 @@
 //! ```text
 //!   group    the file that describes a group
 //!   prepare  makes the file, and a member's log and volumes
-//!   serve    runs a member and offers its volumes
+//!   serve    runs a member
+//!   front    offers its volumes
+//!   automatic  etcd, and who becomes the source by itself
 //!   control  the socket by which a running member is asked, both ends
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
@@ -12,8 +14,10 @@
 
 pub(crate) mod args;
 mod ask;
+mod automatic;
 mod control;
 mod failure;
+mod front;
 mod group;
 mod prepare;
 mod serve;

@@ -89,6 +89,8 @@ pub(super) struct Other {
     pub(super) dirty_stored: u64,
     /// What it lacks is not known: copies are compared first.
     pub(super) compares: bool,
+    /// When the oldest record was made of those that its map says it lacks; 0 where that is not known any more.
+    pub(super) lacks_since_ns: Option<u64>,
     /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
     pub(super) known: Lsn,
     pub(super) is_suspended: bool,
@@ -303,19 +305,23 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let clean = self.clean_map();
-        let other = |(member, mode): &(MemberId, Mode)| Other {
-            member: *member,
-            mode: *mode,
-            link: Link::Down,
-            dirty: dirty
+        let other = |(member, mode): &(MemberId, Mode)| {
+            let dirty = dirty
                 .iter()
                 .find(|(of, _)| of == member)
-                .map_or_else(|| clean.clone(), |(_, map)| map.clone()),
-            dirty_ordered: 0,
-            dirty_stored: 0,
-            compares: false,
-            known: Lsn(0),
-            is_suspended: false,
+                .map_or_else(|| clean.clone(), |(_, map)| map.clone());
+            Other {
+                member: *member,
+                mode: *mode,
+                link: Link::Down,
+                lacks_since_ns: (!dirty.is_clean()).then_some(0),
+                dirty,
+                dirty_ordered: 0,
+                dirty_stored: 0,
+                compares: false,
+                known: Lsn(0),
+                is_suspended: false,
+            }
         };
         let peers = self.config.others.iter().map(other).collect();
         let number = 1;

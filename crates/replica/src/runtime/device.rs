@@ -1,7 +1,6 @@
 //! A volume of a group as a block device: at the source it takes writes, elsewhere it refuses everything.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 
 use block::{BlockDevice, BlockError, Extent as Status, Geometry, Survives, Zeroing};
@@ -22,6 +21,8 @@ use crate::wire::compress;
 pub(super) struct ReplicaDevice {
     pub(super) inner: Arc<Inner>,
     pub(super) volume: u8,
+    /// The time at which the member is the source that the device is for: whoever has read from it then may keep what he read.
+    pub(super) tenure: u64,
 }
 
 impl BlockDevice for ReplicaDevice {
@@ -40,7 +41,7 @@ impl BlockDevice for ReplicaDevice {
         let mut at = offset;
         for part in bytes.chunks(PAYLOAD_LEN) {
             let extent = self.extent(at, length_of(part));
-            self.inner.change(Kind::Write, extent, part)?;
+            self.inner.change(self.tenure, Kind::Write, extent, part)?;
             at += extent.len;
         }
         Ok(())
@@ -67,7 +68,7 @@ impl BlockDevice for ReplicaDevice {
         let mut at = offset;
         while at < end {
             let extent = self.extent(at, ZEROED_MAX.min(end - at));
-            self.inner.change(kind, extent, &[])?;
+            self.inner.change(self.tenure, kind, extent, &[])?;
             at += extent.len;
         }
         Ok(())
@@ -97,17 +98,23 @@ impl ReplicaDevice {
     }
 
     fn check_open(&self) -> Result<(), BlockError> {
-        match self.inner.hub.stops.load(Ordering::Acquire) {
-            true => Err(NOT_SOURCE),
-            false => Ok(()),
-        }
+        self.inner.check(self.tenure)
     }
 }
 
 impl Inner {
+    /// Whether the member is the source for the same time still.
+    fn check(&self, tenure: u64) -> Result<(), BlockError> {
+        match tenure != 0 && self.hub.tenure() == tenure {
+            true => Ok(()),
+            false => Err(NOT_SOURCE),
+        }
+    }
+
     /// Makes a change of a volume: its range is the caller's from before the change has its place until it is applied.
     pub(super) fn change(
         &self,
+        tenure: u64,
         kind: Kind,
         extent: Extent,
         bytes: &[u8],
@@ -119,8 +126,8 @@ impl Inner {
             _ => Encoding::Plain,
         };
         let payload = if encoding == Encoding::Plain { bytes } else { &packed[..] };
-        let end = self.order(kind, encoding, extent, payload)?;
-        let done = self.wait_for(end.1).and_then(|()| {
+        let end = self.order(tenure, (kind, encoding), extent, payload)?;
+        let done = self.wait_for(tenure, end.1).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
                 Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
                 Kind::Trim => device.write_zeroes(
@@ -150,9 +157,10 @@ impl Inner {
         payload: &[u8],
         held: Option<Held<'_>>,
     ) -> Result<Lsn, BlockError> {
-        let (lsn, end) = self.order(kind, Encoding::Plain, extent, payload)?;
+        let tenure = self.hub.tenure();
+        let (lsn, end) = self.order(tenure, (kind, Encoding::Plain), extent, payload)?;
         drop(held);
-        let done = self.wait_for(end);
+        let done = self.wait_for(tenure, end);
         self.leave(lsn, &done);
         done.map(|()| end)
     }
@@ -161,8 +169,8 @@ impl Inner {
     /// writers until it calls [`Inner::leave`].
     fn order(
         &self,
-        kind: Kind,
-        encoding: Encoding,
+        tenure: u64,
+        (kind, encoding): (Kind, Encoding),
         extent: Extent,
         payload: &[u8],
     ) -> Result<(Lsn, Lsn), BlockError> {
@@ -186,10 +194,12 @@ impl Inner {
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         let Admitted { pad, record } = loop {
-            if state.ends || !(state.writers.is_open || state.core.is_source()) {
-                return Err(NOT_SOURCE);
-            }
-            match state.core.submit(draft, seal) {
+            self.check(tenure)?;
+            let submitted = match state.lag.holds {
+                true => Err(Denied::NotNow),
+                false => state.core.submit(draft, seal),
+            };
+            match submitted {
                 Ok(admitted) => break admitted,
                 Err(Denied::NotNow) => {
                     state.writers.park();
@@ -228,13 +238,13 @@ impl Inner {
     }
 
     /// Waits until everything below `end` is committed.
-    fn wait_for(&self, end: Lsn) -> Result<(), BlockError> {
+    fn wait_for(&self, tenure: u64, end: Lsn) -> Result<(), BlockError> {
         let hub = &self.hub;
         if hub.committed() >= end {
             return Ok(());
         }
         let mut state = hub.lock();
-        if hub.committed() < end && !hub.stops.load(Ordering::Acquire) {
+        if hub.committed() < end && hub.tenure() == tenure {
             state.writers.park_until(end);
         }
         drop(state);
@@ -242,9 +252,7 @@ impl Inner {
             if hub.committed() >= end {
                 return Ok(());
             }
-            if hub.stops.load(Ordering::Acquire) {
-                return Err(NOT_SOURCE);
-            }
+            self.check(tenure)?;
             thread::park();
         }
     }

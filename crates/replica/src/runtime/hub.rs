@@ -8,7 +8,7 @@
 //! What is queued for one member goes out in this order, whoever queued it: copies and records are ordered by it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -17,6 +17,7 @@ use log::Lsn;
 
 use super::events::Events;
 use super::links::{Connected, Links};
+use super::rpo::{Lag, Rpo};
 use super::writers::Writers;
 use crate::core::{Action, Core, Event, Lane};
 use crate::format::Extent;
@@ -35,8 +36,9 @@ pub(super) struct Hub {
     pub(super) dialers: Condvar,
     /// Everything below is committed; for writers, without the lock.
     pub(super) committed: AtomicU64,
-    /// Writers that are not committed fail.
-    pub(super) stops: AtomicBool,
+    /// Which of the times at which this member was the source it is; 0 while it is not, and writers that are not committed
+    /// fail.
+    pub(super) tenure: AtomicU64,
 }
 
 /// What the lock protects.
@@ -53,6 +55,7 @@ pub(super) struct State {
     pub(super) verified: (u64, u64),
     /// The thread that has the lock makes the ring durable itself, once it has let go of it.
     persists: Persists,
+    pub(super) lag: Lag,
     /// Everything ends.
     pub(super) ends: bool,
 }
@@ -103,7 +106,12 @@ impl Work {
 }
 
 impl Hub {
-    pub(super) fn new(environment: Environment, core: Core, others: &[MemberId]) -> Arc<Self> {
+    pub(super) fn new(
+        environment: Environment,
+        core: Core,
+        others: &[MemberId],
+        rpo: Option<Rpo>,
+    ) -> Arc<Self> {
         let mut bells = BTreeMap::new();
         for lane in [Lane::Ring, Lane::Volumes, Lane::Label, Lane::Witness] {
             bells.insert(lane, Condvar::new());
@@ -123,6 +131,7 @@ impl Hub {
             arrived: VecDeque::new(),
             verified: (0, 0),
             persists: Persists::Queued,
+            lag: Lag::new(rpo),
             ends: false,
         };
         let began = environment.clock.now();
@@ -133,7 +142,7 @@ impl Hub {
             bells,
             dialers: Condvar::new(),
             committed: AtomicU64::new(committed.0),
-            stops: AtomicBool::new(true),
+            tenure: AtomicU64::new(0),
         })
     }
 
@@ -189,12 +198,12 @@ impl Hub {
                 Action::StartWriters => {
                     // What was committed here once may have been cut since.
                     self.committed.store(state.core.committed().0, Ordering::Release);
-                    self.stops.store(false, Ordering::Release);
-                    state.writers.is_open = true;
+                    state.writers.tenures += 1;
+                    self.tenure.store(state.writers.tenures, Ordering::Release);
                     state.writers.wake_waiting();
                 }
                 Action::StopWriters => {
-                    self.stops.store(true, Ordering::Release);
+                    self.tenure.store(0, Ordering::Release);
                     state.writers.stop();
                     self.writers_may_have_stopped(state);
                 }
@@ -239,6 +248,16 @@ impl Hub {
             }
             state = bell.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The next work of a lane, if there is one now and it is of a kind.
+    pub(super) fn next_if(
+        state: &mut State,
+        lane: Lane,
+        is_it: impl FnOnce(&Work) -> bool,
+    ) -> Option<Work> {
+        let queue = state.queues.get_mut(&lane)?;
+        if is_it(queue.front()?) { queue.pop_front() } else { None }
     }
 
     /// Waits until something of the lane may have changed.
@@ -304,6 +323,13 @@ impl Hub {
         let mut state = self.lock();
         state.links.close_lingering(now);
         self.step_locked(&mut state, Event::Tick);
+        let time_ns = self.time_ns();
+        let State { core, lag, .. } = &mut *state;
+        let (news, may_go_on) = lag.look(core, time_ns);
+        news.into_iter().for_each(|news| state.events.note(time_ns, news));
+        if may_go_on {
+            state.writers.wake_waiting();
+        }
     }
 
     /// Waits a while. Whether everything ends.
@@ -320,12 +346,17 @@ impl Hub {
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.ends = true;
-        self.stops.store(true, Ordering::Release);
+        self.tenure.store(0, Ordering::Release);
         state.writers.stop();
         state.links.close_all();
         drop(state);
         self.bells.values().for_each(Condvar::notify_all);
         self.dialers.notify_all();
+    }
+
+    /// See the field.
+    pub(super) fn tenure(&self) -> u64 {
+        self.tenure.load(Ordering::Acquire)
     }
 
     /// Everything below is committed.

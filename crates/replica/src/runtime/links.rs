@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use log::Lsn;
+use pmem::DurabilityClass;
+
 use super::Inner;
 use super::hub::{Arrived, Hub, Work};
 use super::storage::persist_range;
@@ -167,8 +170,14 @@ fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
     match message {
         Message::Records { .. } => {
             let Some(event) = receive(inner, peer, &message, bytes) else { return };
-            let persists = hub.step_for_persist(&mut hub.lock(), event);
-            persists.into_iter().for_each(|(from, to)| persist_range(inner, from, to));
+            // Where that waits for a disk, its thread does it: what comes meanwhile is made durable together.
+            match inner.ring.medium().class() {
+                DurabilityClass::Storage => hub.step(event),
+                DurabilityClass::Pmem | DurabilityClass::Volatile => {
+                    let persists = hub.step_for_persist(&mut hub.lock(), event);
+                    persists.into_iter().for_each(|(from, to)| persist_range(inner, from, to));
+                }
+            }
         }
         Message::Compare { extent, .. } => {
             hub.step(Event::Said(peer, message));
@@ -265,6 +274,7 @@ pub(super) fn send(inner: &Inner, member: MemberId) {
             Work::Order(Action::Send(peer, message)) => post(inner, peer, &message, &[]),
             Work::Copy { peer, message, bytes } => post(inner, peer, &message, &bytes),
             Work::Order(Action::Ship { peer, epoch, from, to, committed }) => {
+                let (to, committed) = with_more(hub, peer, (from, to, committed));
                 bytes.resize(usize::try_from(to.since(from)).expect("less than a ring"), 0);
                 match inner.ring.read(from, &mut bytes) {
                     Ok(()) => {
@@ -284,6 +294,22 @@ pub(super) fn send(inner: &Inner, member: MemberId) {
             }
             Work::Order(_) => {}
         }
+    }
+}
+
+// Records that are to follow at once go in one message.
+fn with_more(hub: &Hub, peer: Peer, (from, mut to, mut committed): (Lsn, Lsn, Lsn)) -> (Lsn, Lsn) {
+    let mut state = hub.lock();
+    loop {
+        let begins = to;
+        let next = Hub::next_if(&mut state, Lane::Member(peer.member), |work| {
+            matches!(work, Work::Order(Action::Ship { peer: of, from: at, to, .. })
+                if *of == peer && *at == begins && to.since(from) <= SHIPPED_MAX)
+        });
+        let Some(Work::Order(Action::Ship { to: end, committed: known, .. })) = next else {
+            return (to, committed);
+        };
+        (to, committed) = (end, committed.max(known));
     }
 }
 
@@ -394,6 +420,8 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
+/// Bytes of records in one message, where there are several.
+const SHIPPED_MAX: u64 = 1 << 20;
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
 /// Connections at once. Each other member needs one; a second one ends the first.

@@ -6,6 +6,7 @@
 //!   device    the volumes of a source as block devices: the way of a write
 //!   writers   who waits for what
 //!   ranges    who has which range
+//!   rpo       how far asynchronous members are behind
 //!   links     connections: dial, read, send, copy
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
@@ -17,6 +18,7 @@ mod events;
 mod hub;
 mod links;
 mod ranges;
+mod rpo;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ use self::device::ReplicaDevice;
 pub use self::events::Noted;
 use self::hub::Hub;
 use self::ranges::Ranges;
+pub use self::rpo::Rpo;
 use self::storage::Kept;
 use self::volumes::Volumes;
 use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
@@ -74,6 +77,8 @@ pub struct Setup {
     pub witness: Arc<dyn Witness>,
     /// How payloads are packed.
     pub compression: Policy,
+    /// How far asynchronous members may be behind.
+    pub rpo: Option<Rpo>,
     /// Clocks and random numbers.
     pub environment: Environment,
 }
@@ -130,7 +135,6 @@ struct Inner {
     witness: Arc<dyn Witness>,
     compression: Policy,
     wire: Wire,
-    names: Vec<u64>,
 }
 
 /// How the other members are reached.
@@ -209,13 +213,12 @@ impl Member {
             .collect::<Result<_, RingError>>()?;
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
-        let names = config.volumes.clone();
         let core = Core::new(config, Found { label, entries, dirty });
         let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
         let inner = Arc::new(Inner {
-            hub: Hub::new(environment, core, &others),
+            hub: Hub::new(environment, core, &others, setup.rpo),
             digester: Digester::new(ring.group()),
             ring,
             volumes,
@@ -227,7 +230,6 @@ impl Member {
                 addresses: setup.addresses,
                 options: setup.links,
             },
-            names,
         });
         let above = match inner.hub.lock().core.was_source() {
             true => Some(inner.witness.load()?),
@@ -304,14 +306,20 @@ impl Member {
         self.address
     }
 
-    /// The volumes as devices, in order: they take requests while this member is the source, and refuse them otherwise
-    /// (`ESHUTDOWN`).
-    pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
-        (0..).zip(&self.inner.names).map(|(volume, _)| self.device(volume)).collect()
+    /// Which of the times at which this member was the source it is, since it was started; 0 while it is not.
+    pub fn tenure(&self) -> u64 {
+        self.inner.hub.tenure()
     }
 
-    fn device(&self, volume: u8) -> Arc<dyn BlockDevice> {
-        Arc::new(ReplicaDevice { inner: Arc::clone(&self.inner), volume })
+    /// The volumes as devices, in order. They take requests as long as this member is the source without a break, and refuse them
+    /// for good from then on ([`BlockError::ConfigElsewhere`]): whoever kept what he had read from them would not see what
+    /// another source wrote meanwhile.
+    pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
+        let tenure = self.tenure();
+        let device = |volume| -> Arc<dyn BlockDevice> {
+            Arc::new(ReplicaDevice { inner: Arc::clone(&self.inner), volume, tenure })
+        };
+        (0..self.inner.volumes.count()).map(device).collect()
     }
 
     /// Says what an operator wants. What comes of it is seen in [`Member::report`] and [`Member::events`].

@@ -55,6 +55,10 @@ impl Volumes {
         })
     }
 
+    pub(super) fn count(&self) -> u8 {
+        u8::try_from(self.devices.len()).expect("VOLUMES_MAX at most")
+    }
+
     pub(super) fn device(&self, volume: u8) -> Option<&Arc<dyn BlockDevice>> {
         self.devices.get(usize::from(volume))
     }

@@ -14,8 +14,8 @@ use log::Lsn;
 /// Who is under way.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
-    /// The member is a source, and its volumes hold what they must.
-    pub(super) is_open: bool,
+    /// How often the member has been the source since it was started.
+    pub(super) tenures: u64,
     /// Writers that have a place in the order and are not done.
     pub(super) inside: u64,
     /// It is to be told when nobody is inside.
@@ -55,7 +55,6 @@ impl Writers {
 
     /// No more writers come; those inside that are not committed fail.
     pub(super) fn stop(&mut self) {
-        self.is_open = false;
         self.is_stopping = true;
         self.placed.drain(..).for_each(|(_, thread)| thread.unpark());
         self.wake_waiting();

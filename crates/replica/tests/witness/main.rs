@@ -11,6 +11,7 @@
 #![cfg(test)]
 
 mod faults;
+mod killed;
 mod living;
 mod proxy;
 mod record;
