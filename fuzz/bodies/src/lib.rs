@@ -53,6 +53,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("replica_record", replica::record),
     ("replica_scan", replica::scan),
     ("replica_sequence", replica::sequence),
+    ("replica_witness", replica::witness),
     ("replica_wire", replica::wire),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),

@@ -14,6 +14,8 @@ use replica::message::Message;
 use replica::ring::{Ring, Scanned};
 use replica::wire::codec::{decode, encode};
 use replica::wire::{self, Policy, WireError};
+use replica::witness::etcd::answer::Answer;
+use replica::witness::{Alive, Seat, may_follow};
 use replica::{Epoch, EpochStart, GroupId, History, Lsn, MemberId};
 
 use crate::Input;
@@ -339,5 +341,21 @@ pub(crate) fn expand(data: &[u8]) {
         assert!(stored.len() < bytes.len());
         wire::expand(encoding, &stored, bytes.len(), &mut out).expect("what was compressed");
         assert_eq!(out, bytes);
+    }
+}
+
+/// What a witness holds, what members say of themselves there, and what etcd answers.
+pub(crate) fn witness(data: &[u8]) {
+    if let Ok(seat) = Seat::parse(&GROUP, data) {
+        assert!(seat.is_sound());
+        assert_eq!(seat.emit(&GROUP).as_bytes(), data);
+        assert!(may_follow(Some(&seat), &seat));
+    }
+    if let Ok(alive) = Alive::parse(data) {
+        assert_eq!(alive.emit().as_bytes(), data);
+    }
+    for answer in [Answer::parse(data), Answer::parse_line(data)].into_iter().flatten() {
+        let _ = (answer.error(), answer.revision(), answer.number("TTL"), answer.text("token"));
+        let _ = (answer.pairs(), answer.changes(), answer.is("succeeded"));
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn etcd(group: &Group, entry: &MemberEntry) -> Result<Option<Etcd>, R
         options.user = Some((user.clone(), password));
     }
     if let Some(path) = &written.authority_file {
-        options.tls = Some(EtcdTls { authority: read(path)?, identity: None, name: None });
+        options.tls = Some(EtcdTls { authority: read(path)?, identity: None });
     }
     Ok(Some(Etcd::open(options)?))
 }

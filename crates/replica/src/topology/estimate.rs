@@ -100,7 +100,9 @@ mod tests {
         let (log, data) = (disk(9e8, 3e9), disk(8e8, 2e9));
         let mut wanted =
             Wanted { volume_bytes: 800_000_000_000, writes_per_second: None, outage_s: 60 };
-        let of = |link, data, wanted: &Wanted| Estimates::new(link, &log, data, wanted);
+        let of = |link: &LinkRates, data: &DiskRates, wanted: &Wanted| {
+            Estimates::new(link, &log, data, wanted)
+        };
         let found = of(&link, &data, &wanted);
         assert!(near(found.initial_copy_s, 1000.0) && found.initial_copy_bound == "write");
         assert!(near(found.write_alone_us, 100.0) && near(found.write_sync_us, 600.0));

@@ -14,7 +14,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use etcd_client::WatchOptions;
 use replica::witness::automatic::{Automatic, Promoted};
 use replica::witness::etcd::{Etcd, EtcdOptions, View};
 use replica::witness::promoter::{Decision, PromoterConfig, Standing};
@@ -163,7 +162,8 @@ fn member(me: u8) -> ! {
             View::Seen(sight) => Some(sight),
             View::Blind(_) => None,
         };
-    }));
+    }))
+    .unwrap();
     let standing = Arc::new(Mutex::new(Standing::default()));
     let claims = File::options().create(true).append(true).open(directory.join("claims"));
     let model = Model {
@@ -204,25 +204,8 @@ fn start(me: u8, directory: &Path, servers: &Servers) -> Child {
 
 /// Each record that the key has had.
 fn history(servers: &Servers) -> Vec<Seat> {
-    let (mut raw, key) = (servers.raw(), options(0, Vec::new()).seat_key());
-    raw.call(async |client| {
-        let found = client.get(&*key, None).await?;
-        let last = found.kvs().first().unwrap().mod_revision();
-        let from_the_first = WatchOptions::new().with_start_revision(1);
-        let mut stream = client.watch(&*key, Some(from_the_first)).await?;
-        let mut seats = Vec::new();
-        loop {
-            let response = stream.message().await?.unwrap();
-            for event in response.events() {
-                let kv = event.kv().unwrap();
-                seats.push(Seat::parse(&GROUP, kv.value()).unwrap());
-                if kv.mod_revision() == last {
-                    return Ok(seats);
-                }
-            }
-        }
-    })
-    .unwrap()
+    let values = servers.raw().history(&options(0, Vec::new()).seat_key());
+    values.iter().map(|value| Seat::parse(&GROUP, value).unwrap()).collect()
 }
 
 fn judge(history: &[Seat], claims: &[Seat]) {
@@ -288,7 +271,7 @@ fn every_epoch_has_one_source_though_members_and_etcd_are_killed() {
     if let Ok(me) = std::env::var(MEMBER) {
         member(me.parse().unwrap());
     }
-    let seconds = std::env::var(SECONDS).map_or(12, |text| text.parse().unwrap());
+    let seconds = std::env::var(SECONDS).map_or(8, |text| text.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let mut servers = Servers::start(3);
