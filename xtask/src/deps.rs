@@ -106,6 +106,7 @@ fn on_path(program: &str) -> bool {
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
     ("mke2fs", "e2fsprogs"),
+    ("etcdctl", "etcd-client"),
     ("etcd", "etcd-server"),
     ("fio", "fio"),
     ("git", "git"),
@@ -119,7 +120,6 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("python3", "python3-venv"),
     ("xmllint", "libxml2-utils"),
-    ("protoc", "protobuf-compiler"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("smbd", "samba"),

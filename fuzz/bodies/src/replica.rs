@@ -1,4 +1,5 @@
-//! What a member of a replicated volume finds on its disks: records, labels, dirty maps, and a ring of them.
+//! What a member of a replicated volume finds on its disks (records, labels, dirty maps, and a ring of them), and what
+//! other members send to it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -9,7 +10,12 @@ use replica::format::{
     Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, check_sequence, header_sum,
     payload_sum,
 };
+use replica::message::Message;
 use replica::ring::{Ring, Scanned};
+use replica::wire::codec::{decode, encode};
+use replica::wire::{self, Policy, WireError};
+use replica::witness::etcd::answer::Answer;
+use replica::witness::{Alive, Seat, may_follow};
 use replica::{Epoch, EpochStart, GroupId, History, Lsn, MemberId};
 
 use crate::Input;
@@ -284,5 +290,72 @@ pub(crate) fn open(data: &[u8]) {
         for member in 0..8 {
             let _ = ring.load_dirty(MemberId(member), &[GRANULE]);
         }
+    }
+}
+
+/// A frame of any kind and body, with the length of payload that it speaks of; and bytes that are no frame.
+pub(crate) fn wire(data: &[u8]) {
+    if let Ok((message, payload_len)) = decode(data) {
+        check_frame(data, &message, payload_len);
+    }
+    let Some((kind, body)) = data.split_first() else { return };
+    let mut frame = vec![b'L', b'R', 1, *kind];
+    frame.extend_from_slice(&u32::try_from(body.len()).expect("an input is short").to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(body);
+    if let Err(WireError::PayloadDiffers { expected, .. }) = decode(&frame) {
+        let expected = u32::try_from(expected).expect("a payload of at most 4 MiB");
+        frame[8..12].copy_from_slice(&expected.to_le_bytes());
+    }
+    if let Ok((message, payload_len)) = decode(&frame) {
+        check_frame(&frame, &message, payload_len);
+        // A message has one encoding: one byte less or more is none.
+        let cut = &frame[..frame.len() - 1];
+        assert_ne!(decode(cut), Ok((message.clone(), payload_len)));
+        frame.push(0);
+        assert_ne!(decode(&frame), Ok((message, payload_len)));
+    }
+}
+
+fn check_frame(frame: &[u8], message: &Message, payload_len: u32) {
+    let mut encoded = Vec::new();
+    encode(message, payload_len, &mut encoded).expect("it was decoded");
+    assert_eq!(encoded, frame);
+}
+
+/// Bytes that are expanded to any length, and bytes that are compressed and expanded again.
+pub(crate) fn expand(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (choice, len) = (input.byte(), usize::from(input.u16()));
+    let bytes = input.rest();
+    let encoding = [Encoding::Plain, Encoding::Lz4, Encoding::Zstd][usize::from(choice % 3)];
+    let mut out = Vec::new();
+    match wire::expand(encoding, bytes, len, &mut out) {
+        Ok(()) => assert_eq!(out.len(), len),
+        Err(_) => assert!(out.is_empty()),
+    }
+    let policy = [Policy::Lz4, Policy::Zstd, Policy::Adaptive][usize::from(choice / 3 % 3)];
+    let mut stored = Vec::new();
+    let encoding = wire::compress(policy, bytes, &mut stored);
+    if encoding != Encoding::Plain {
+        assert!(stored.len() < bytes.len());
+        wire::expand(encoding, &stored, bytes.len(), &mut out).expect("what was compressed");
+        assert_eq!(out, bytes);
+    }
+}
+
+/// What a witness holds, what members say of themselves there, and what etcd answers.
+pub(crate) fn witness(data: &[u8]) {
+    if let Ok(seat) = Seat::parse(&GROUP, data) {
+        assert!(seat.is_sound());
+        assert_eq!(seat.emit(&GROUP).as_bytes(), data);
+        assert!(may_follow(Some(&seat), &seat));
+    }
+    if let Ok(alive) = Alive::parse(data) {
+        assert_eq!(alive.emit().as_bytes(), data);
+    }
+    for answer in [Answer::parse(data), Answer::parse_line(data)].into_iter().flatten() {
+        let _ = (answer.error(), answer.revision(), answer.number("TTL"), answer.text("token"));
+        let _ = (answer.pairs(), answer.changes(), answer.is("succeeded"));
     }
 }

@@ -38,6 +38,8 @@ pub(crate) enum ReplicaFailure {
     Identity(#[from] replica::wire::IdentityError),
     #[error("the witness: {0}")]
     Witness(#[from] replica::witness::WitnessError),
+    #[error("the threads of the promoter: {0}")]
+    Promoter(io::Error),
     #[error("no member of the group runs on this machine: no socket answers at {}", .0)]
     Nobody(String),
     #[error("several members of the group run on this machine ({0}): name one with --at")]

@@ -45,9 +45,18 @@ pub(crate) struct GroupFile {
     /// A member that lacks more than so many milliseconds of writes is reported.
     #[serde(default)]
     pub(crate) rpo_ms: Option<u64>,
+    /// Writers wait while an asynchronous member that is connected lacks more than that.
+    #[serde(default)]
+    pub(crate) rpo_throttle: bool,
     /// A file that records who is the source, for members on one machine.
     #[serde(default)]
     pub(crate) witness_file: Option<PathBuf>,
+    /// etcd, which records who is the source, for members on several machines.
+    #[serde(default)]
+    pub(crate) etcd: Option<EtcdEntry>,
+    /// What runs on the volumes, in the order in which it starts at the source.
+    #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) units: Vec<UnitEntry>,
     #[serde(rename = "volume")]
     pub(crate) volumes: Vec<VolumeEntry>,
     #[serde(rename = "member")]
@@ -80,8 +89,55 @@ pub(crate) struct MemberEntry {
     #[serde(default)]
     pub(crate) mode: EntryMode,
     /// Files or devices of the volumes, in their order.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) volumes: Vec<PathBuf>,
+}
+
+/// How etcd is reached, and what it decides.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EtcdEntry {
+    /// As `http://10.0.0.9:2379`; the first one that answers is asked.
+    pub(crate) endpoints: Vec<String>,
+    /// Where etcd has authentication on.
+    #[serde(default)]
+    pub(crate) user: Option<String>,
+    /// Its password is all that this file holds; relative to the group's file.
+    #[serde(default)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Certificates that are believed, in PEM, for `https`.
+    #[serde(default)]
+    pub(crate) authority_file: Option<PathBuf>,
+    /// After so many seconds without a sign of life a member counts as gone.
+    #[serde(default = "lease")]
+    pub(crate) lease_s: u64,
+    /// A member in sync becomes the source by itself when the source is gone.
+    #[serde(default)]
+    pub(crate) automatic: bool,
+    /// The source has to be gone for so many milliseconds before.
+    #[serde(default = "patience")]
+    pub(crate) patience_ms: u64,
+    /// Names of members, the most wanted source first.
+    #[serde(default)]
+    pub(crate) preference: Vec<String>,
+    /// A source hands over to a member that is preferred to it, once that one has been in sync for so many seconds.
+    #[serde(default)]
+    pub(crate) fails_back_s: Option<u64>,
+}
+
+/// Something that runs on the volumes: a unit of systemd, or commands.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnitEntry {
+    /// As `systemctl` takes it; must not be enabled.
+    #[serde(default)]
+    pub(crate) systemd: Option<String>,
+    /// A program and its arguments.
+    #[serde(default)]
+    pub(crate) start: Vec<String>,
+    /// A program and its arguments.
+    #[serde(default)]
+    pub(crate) stop: Vec<String>,
 }
 
 /// Bytes: a number, or text as "10G".
@@ -270,7 +326,7 @@ impl Group {
             volumes: file.volumes.iter().map(|volume| volume.size.0).collect(),
             capacity: file.log_size.0,
             least_in_sync: file.least_in_sync,
-            has_witness: file.witness_file.is_some(),
+            has_witness: file.witness_file.is_some() || file.etcd.is_some(),
             congestion: match file.congestion {
                 Full::Note => Congestion::DirtyMap,
                 Full::Block => Congestion::Block,
@@ -375,6 +431,23 @@ impl GroupFile {
         if self.silence_ms < SILENCE_LEAST_MS {
             return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
         }
+        if self.witness_file.is_some() && self.etcd.is_some() {
+            return Err("witness_file and etcd: one of them".to_owned());
+        }
+        if !self.units.is_empty() && self.etcd.as_ref().is_none_or(|etcd| !etcd.automatic) {
+            return Err("unit: units are started where etcd says `automatic = true`".to_owned());
+        }
+        for unit in &self.units {
+            let is_command = !unit.start.is_empty() && !unit.stop.is_empty();
+            if unit.systemd.is_some() == is_command {
+                return Err("unit: either `systemd`, or `start` and `stop`".to_owned());
+            }
+        }
+        for name in self.etcd.iter().flat_map(|etcd| &etcd.preference) {
+            if !self.members.iter().any(|member| member.name == *name) {
+                return Err(format!("etcd: preference: there is no member {name}"));
+            }
+        }
         if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
             return Err("window: 1M at least".to_owned());
         }
@@ -437,6 +510,14 @@ const fn one() -> u32 {
     1
 }
 
+const fn lease() -> u64 {
+    5
+}
+
+const fn patience() -> u64 {
+    2_000
+}
+
 const fn silence() -> u64 {
     5_000
 }
@@ -469,7 +550,10 @@ mod tests {
             congestion: Full::Note,
             compression: Compression::None,
             rpo_ms: None,
+            rpo_throttle: false,
             witness_file: None,
+            etcd: None,
+            units: Vec::new(),
             volumes: vec![VolumeEntry { name: "data".to_owned(), size: Size(1 << 30) }],
             members: vec![
                 MemberEntry::parse("alpha=127.0.0.1:7445,/srv/a", 0).unwrap(),
@@ -485,6 +569,13 @@ mod tests {
         Group::write(&path, &file(), false).unwrap();
         Group::write(&path, &file(), false).unwrap_err();
         let group = Group::read(&path).unwrap();
+        // A person can add tables to it.
+        let text = fs::read_to_string(&path).unwrap();
+        let with_etcd =
+            format!("{text}\n[etcd]\nendpoints = [\"http://a:2379\"]\nautomatic = true\n");
+        let with_unit = format!("{with_etcd}\n[[unit]]\nsystemd = \"srv.mount\"\n");
+        fs::write(&path, with_unit).unwrap();
+        assert_eq!(Group::read(&path).unwrap().file.units.len(), 1);
         assert_eq!(group.id.to_string(), file().id);
         assert_eq!(group.file.volumes[0].size, Size(1 << 30));
         assert_eq!(group.member("beta").unwrap().number, 1);

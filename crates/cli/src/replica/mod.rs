@@ -5,6 +5,7 @@
 //!   prepare  makes the file, and a member's log and volumes
 //!   serve    runs a member
 //!   front    offers its volumes
+//!   automatic  etcd, and who becomes the source by itself
 //!   control  the socket by which a running member is asked, both ends
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
@@ -13,6 +14,7 @@
 
 pub(crate) mod args;
 mod ask;
+mod automatic;
 mod control;
 mod failure;
 mod front;

@@ -40,7 +40,10 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         congestion: Full::default(),
         compression: Compression::default(),
         rpo_ms: None,
+        rpo_throttle: false,
         witness_file: None,
+        etcd: None,
+        units: Vec::new(),
         volumes,
         members,
     };

@@ -9,14 +9,16 @@ use basics::Environment;
 use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
-use replica::runtime::{Member, Setup};
+use replica::runtime::{Member, Rpo, Setup};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{MemberId, MemberSet};
 
 use super::ReplicaFailure;
 use super::args::Serve;
 use super::ask::Answers;
+use super::automatic;
 use super::control::Control;
 use super::front::Front;
 use super::group::{Compression, Group, MemberEntry};
@@ -30,13 +32,15 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     interrupt::run(async |stops| {
         let group = Group::read(&options.file)?;
         let entry = group.member(&options.member)?.clone();
-        let member = Arc::new(start(&group, &entry, options)?);
+        let etcd = automatic::etcd(&group, &entry)?.map(Arc::new);
+        let member = Arc::new(start(&group, &entry, options, etcd.clone())?);
         let names: Vec<String> = group.file.volumes.iter().map(|it| it.name.clone()).collect();
         let shown = Shown::new(&entry.directory, tokio::runtime::Handle::current());
         let answers = Answers::new(Arc::clone(&member), group.clone(), entry.name.clone(), shown);
         let control = Control::listen(&entry.control(), move |wish| answers.answer(wish))?;
         let mut front = Front::new(options, names, Arc::clone(&member))?;
         let status = format!("{}: member {} at {}", group.file.name, entry.name, member.address());
+        let promoter = automatic::start(&group, &entry, etcd, &member)?;
         output::say(&format!("{status}\n"))?;
         notify::say(&notify::ready(&status));
         let stop = loop {
@@ -47,6 +51,8 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
         };
         tracing::info!(?stop, "ending");
         notify::say(notify::STOPPING);
+        // What runs on the volumes stops before they go.
+        drop(promoter);
         front.end(stops).await?;
         drop(control);
         member.end();
@@ -54,7 +60,12 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     })
 }
 
-fn start(group: &Group, entry: &MemberEntry, options: &Serve) -> Result<Member, ReplicaFailure> {
+fn start(
+    group: &Group,
+    entry: &MemberEntry,
+    options: &Serve,
+    etcd: Option<Arc<Etcd>>,
+) -> Result<Member, ReplicaFailure> {
     let map = pmem::OpenOptions { emulate_persistence: options.emulate_persistence };
     let config = group.config(entry);
     let volumes = open_volumes(group, entry)?;
@@ -67,9 +78,10 @@ fn start(group: &Group, entry: &MemberEntry, options: &Serve) -> Result<Member, 
     let identity = Identity::from_secret(group.id, config.me, members, &group.secret()?)?;
     let listen = entry.listen.as_ref().or_else(|| entry.addresses.first());
     let listen = listen.map_or("0.0.0.0:0", |address| address);
-    let witness: Arc<dyn Witness> = match &group.file.witness_file {
-        Some(path) => Arc::new(FileWitness::new(&group.resolved(path), group.id)),
-        None => Arc::new(NoWitness),
+    let witness: Arc<dyn Witness> = match (&group.file.witness_file, etcd) {
+        (_, Some(etcd)) => etcd,
+        (Some(path), None) => Arc::new(FileWitness::new(&group.resolved(path), group.id)),
+        (None, None) => Arc::new(NoWitness),
     };
     let addresses = group
         .file
@@ -94,6 +106,10 @@ fn start(group: &Group, entry: &MemberEntry, options: &Serve) -> Result<Member, 
             Compression::Zstd => Policy::Zstd,
             Compression::Adaptive => Policy::Adaptive,
         },
+        rpo: group.file.rpo_ms.map(|ms| Rpo {
+            age_ns: ms.saturating_mul(1_000_000),
+            throttles: group.file.rpo_throttle,
+        }),
         environment: Environment::host(),
     })?)
 }

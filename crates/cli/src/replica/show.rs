@@ -65,9 +65,13 @@ fn own_state(report: &Report) -> &'static str {
 fn replica(group: &Group, report: &Report, member: MemberId, state: &MemberState) -> Value {
     let status = &report.status;
     let mode = report.modes.iter().find(|(of, _)| *of == member).map(|(_, mode)| *mode);
-    let rpo_ms =
-        state.lacks_since_ns.map_or(0, |since| report.time_ns.saturating_sub(since) / 1_000_000);
-    let in_rpo = group.file.rpo_ms.is_none_or(|limit| rpo_ms <= limit);
+    // Of what is older than all records nobody knows the age.
+    let rpo_ms = match state.lacks_since_ns {
+        None => Some(0),
+        Some(0) => None,
+        Some(since) => Some(report.time_ns.saturating_sub(since) / 1_000_000),
+    };
+    let in_rpo = group.file.rpo_ms.is_none_or(|limit| rpo_ms.is_some_and(|rpo| rpo <= limit));
     let shown = match () {
         () if state.is_suspended => "Suspended",
         () if !state.is_connected => "WaitingForDestination",
@@ -177,7 +181,7 @@ pub(super) fn status(_group: &Group, answer: &Value) -> String {
             text(&replica["mode"]),
             number(&replica["log_bytes_remaining"]),
             number(&replica["bytes_remaining"]),
-            number(&replica["rpo_ms"]),
+            replica["rpo_ms"].as_u64().map_or_else(|| "unknown".to_owned(), |ms| ms.to_string()),
         );
         if let Some(failure) = replica["failure"].as_str() {
             let _ = writeln!(out, "  not reached: {failure}");

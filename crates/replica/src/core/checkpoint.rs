@@ -145,6 +145,7 @@ impl Core {
             for entry in self.order.range(from, to) {
                 if let Some(extent) = entry.extent {
                     other.dirty.mark(extent);
+                    other.lacks_since_ns.get_or_insert(entry.time_ns);
                 }
             }
         }

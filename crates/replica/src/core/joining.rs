@@ -143,6 +143,7 @@ impl Core {
         if !is_known {
             other.dirty = DirtyMap::full(&volumes);
             other.compares = true;
+            other.lacks_since_ns = Some(0);
         } else if !has_map {
             // It was never told of, and lacks nothing but what the ring has.
             other.dirty = DirtyMap::clean(&volumes);
@@ -150,6 +151,11 @@ impl Core {
         if let Some(listed) = listed.filter(|_| is_known) {
             let lost = here.recent.changes.iter().filter(|(lsn, _)| *lsn >= listed);
             lost.for_each(|(_, extent)| other.dirty.mark(*extent));
+        }
+        if other.dirty.is_clean() {
+            other.lacks_since_ns = None;
+        } else {
+            other.lacks_since_ns.get_or_insert(0);
         }
         let copies = !other.dirty.is_clean() || !here.is_consistent;
         // An order is cut between records: `from` is where one begins.

@@ -54,6 +54,12 @@ pub enum News {
     /// Storage failed.
     #[error("the storage of this member failed: nothing is made durable here any more")]
     StorageFailed,
+    /// An asynchronous member lacks writes that are older than they may be: so many milliseconds.
+    #[error("{0} lacks {1} ms of writes, which is more than it may")]
+    RpoExceeded(MemberId, u64),
+    /// An asynchronous member lacks no more than it may.
+    #[error("{0} lacks no more than it may")]
+    RpoMet(MemberId),
     /// Writes wait, because too few members are in sync.
     #[error("writes wait: too few members are in sync")]
     TooFewInSync,
@@ -102,6 +108,8 @@ impl News {
             Self::InSync(_) => 200,
             Self::OutOfSync(_) => 201,
             Self::TooFewInSync => 202,
+            Self::RpoExceeded(..) => 203,
+            Self::RpoMet(_) => 204,
             Self::Replays(_) => 300,
             Self::CopyBegins(..) => 301,
             Self::CopyEnds(_) => 302,

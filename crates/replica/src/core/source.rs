@@ -50,7 +50,10 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begins {
     pub(super) epoch: Epoch,
+    /// Acknowledged writes may be lost by it.
     pub(super) is_forced: bool,
+    /// An operator wants it though the member may not be in sync: the witness lets that pass.
+    pub(super) by_force: bool,
     pub(super) in_sync: MemberSet,
     /// The member was no source before, so what it knew of the others is of an earlier time.
     pub(super) is_promoted: bool,
@@ -86,6 +89,8 @@ pub(super) struct Other {
     pub(super) dirty_ordered: u64,
     /// What it lacks is not known: copies are compared first.
     pub(super) compares: bool,
+    /// When the oldest record was made of those that its map says it lacks; 0 where that is not known any more.
+    pub(super) lacks_since_ns: Option<u64>,
     /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
     pub(super) known: Lsn,
     pub(super) is_suspended: bool,
@@ -289,7 +294,8 @@ impl Core {
         let Epoch { number, restart, .. } = self.label.history.current();
         let known = if above.number == number { above.restart } else { 0 };
         let epoch = Epoch { number, restart: restart.max(known) + 1, nonce };
-        let begins = Begins { epoch, is_forced: false, in_sync, is_promoted: false };
+        let (is_forced, by_force, is_promoted) = (false, false, false);
+        let begins = Begins { epoch, is_forced, by_force, in_sync, is_promoted };
         self.become_source(begins, unseen);
         self.go_on();
         std::mem::take(&mut self.actions)
@@ -303,19 +309,23 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
-        let other = |(member, mode): &(MemberId, Mode)| Other {
-            member: *member,
-            mode: *mode,
-            link: Link::Down,
-            dirty: dirty
+        let other = |(member, mode): &(MemberId, Mode)| {
+            let dirty = dirty
                 .iter()
                 .find(|(of, _)| of == member)
-                .map_or_else(|| clean.clone(), |(_, map)| map.clone()),
-            dirty_ordered: maps_ordered,
-            compares: false,
-            known: Lsn(0),
-            is_suspended: false,
-            leaves: false,
+                .map_or_else(|| clean.clone(), |(_, map)| map.clone());
+            Other {
+                member: *member,
+                mode: *mode,
+                link: Link::Down,
+                lacks_since_ns: (!dirty.is_clean()).then_some(0),
+                dirty,
+                dirty_ordered: maps_ordered,
+                compares: false,
+                known: Lsn(0),
+                is_suspended: false,
+                leaves: false,
+            }
         };
         let peers = self.config.others.iter().map(other).collect();
         self.proposals += 1;
@@ -402,7 +412,7 @@ impl Core {
     pub fn is_by_force(&self, proposal: u64) -> Option<bool> {
         let Role::Source(source) = &self.role else { return None };
         if source.stage == Stage::Proposing(proposal) {
-            return Some(source.begins.is_some_and(|begins| begins.is_forced));
+            return Some(source.begins.is_some_and(|begins| begins.by_force));
         }
         source.change.as_ref().filter(|change| change.number == proposal).map(|_| false)
     }

@@ -58,7 +58,8 @@ pub struct MemberState {
     pub applied: Lsn,
     /// Bytes that are to be copied to it.
     pub lacks: u64,
-    /// When the oldest record that it lacks was made, in nanoseconds since 1970; `None` if it lacks none.
+    /// When the oldest record that it lacks was made, in nanoseconds since 1970; 0 where that is so long ago that nothing
+    /// says when; `None` if it lacks none.
     pub lacks_since_ns: Option<u64>,
     /// Whether an operator has suspended it.
     pub is_suspended: bool,
@@ -87,7 +88,9 @@ impl Core {
                         durable,
                         applied: stream.map_or(Lsn(0), |stream| stream.applied),
                         lacks: other.dirty.bytes(),
-                        lacks_since_ns: self.order.time_of(durable),
+                        lacks_since_ns: other
+                            .lacks_since_ns
+                            .or_else(|| self.order.time_of(durable)),
                         is_suspended: self.is_suspended(other.member),
                     };
                     (other.member, state)

@@ -70,6 +70,7 @@ impl Core {
                 }
                 stream.copying = None;
                 other.compares = false;
+                other.lacks_since_ns = None;
                 actions.push(Action::Send(peer, Message::Consistent { epoch, at }));
                 actions.push(Action::Tell(News::CopyEnds(member)));
             }

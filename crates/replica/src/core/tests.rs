@@ -80,11 +80,11 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
 
 /// The sequence of the label that is to be stored.
 fn ordered_label(actions: &[Action]) -> u64 {
-    let labels = actions.iter().filter_map(|action| match action {
+    let mut labels = actions.iter().filter_map(|action| match action {
         Action::StoreLabel(label) => Some(label.sequence),
         _ => None,
     });
-    labels.last().expect("a label is to be stored")
+    labels.next_back().expect("a label is to be stored")
 }
 
 fn applies(actions: &[Action]) -> bool {
@@ -153,6 +153,23 @@ fn a_member_that_is_promoted_waits_until_nothing_reaches_its_ring_any_more() {
 }
 
 #[test]
+fn only_an_operator_promotes_past_the_witness() {
+    for (my_mode, by_force) in
+        [(Mode::SemiSync, false), (Mode::Sync, false), (Mode::SemiSync, true), (Mode::Sync, true)]
+    {
+        let config = Config { my_mode, has_witness: true, ..config() };
+        let label =
+            Label { history: history(), in_sync: MemberSet(0b11), ..Core::first_label(&config) };
+        let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
+        let mut core = Core::new(config, Found { label, entries: entries(2), dirty });
+        core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 1, by_force }));
+        core.step(2, Event::Revoked);
+        assert!(core.is_source());
+        assert_eq!(core.is_by_force(1), Some(by_force), "{my_mode:?}");
+    }
+}
+
+#[test]
 fn a_member_of_which_nothing_is_known_is_compared_whole() {
     let mut core = member(2);
     core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
@@ -202,11 +219,11 @@ fn source() -> Core {
 }
 
 fn proposal(actions: &[Action]) -> u64 {
-    let numbers = actions.iter().filter_map(|action| match action {
+    let mut numbers = actions.iter().filter_map(|action| match action {
         Action::Propose { number, .. } => Some(*number),
         _ => None,
     });
-    numbers.last().expect("the witness is asked")
+    numbers.next_back().expect("the witness is asked")
 }
 
 fn begin(core: &mut Core, asked: &[Action]) {
@@ -267,11 +284,11 @@ fn here() -> Message {
 }
 
 fn ordered_map(actions: &[Action]) -> u64 {
-    let numbers = actions.iter().filter_map(|action| match action {
+    let mut numbers = actions.iter().filter_map(|action| match action {
         Action::StoreDirty { number, .. } => Some(*number),
         _ => None,
     });
-    numbers.last().expect("a map is to be stored")
+    numbers.next_back().expect("a map is to be stored")
 }
 
 fn follows(actions: &[Action]) -> bool {

@@ -213,7 +213,11 @@ impl Inner {
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         self.check(tenure)?;
-        let Admitted { pad, record } = match state.core.submit(draft, seal) {
+        let submitted = match state.lag.holds {
+            true => Err(Denied::NotNow),
+            false => state.core.submit(draft, seal),
+        };
+        let Admitted { pad, record } = match submitted {
             Ok(admitted) => admitted,
             Err(Denied::NotNow) => {
                 state.writers.park();

@@ -17,6 +17,7 @@ use log::Lsn;
 
 use super::events::Events;
 use super::links::{Connected, Links};
+use super::rpo::{Lag, Rpo};
 use super::writers::Writers;
 use crate::core::{Action, Core, Event, Lane};
 use crate::format::Extent;
@@ -56,6 +57,7 @@ pub(super) struct State {
     pub(super) verified: (u64, u64),
     /// The thread that has the lock makes the ring durable itself, once it has let go of it.
     persists: Persists,
+    pub(super) lag: Lag,
     /// Everything ends.
     pub(super) ends: bool,
 }
@@ -106,7 +108,12 @@ impl Work {
 }
 
 impl Hub {
-    pub(super) fn new(environment: Environment, core: Core, others: &[MemberId]) -> Arc<Self> {
+    pub(super) fn new(
+        environment: Environment,
+        core: Core,
+        others: &[MemberId],
+        rpo: Option<Rpo>,
+    ) -> Arc<Self> {
         let mut bells = BTreeMap::new();
         for lane in [Lane::Ring, Lane::Volumes, Lane::Label, Lane::Witness] {
             bells.insert(lane, Condvar::new());
@@ -126,6 +133,7 @@ impl Hub {
             arrived: VecDeque::new(),
             verified: (0, 0),
             persists: Persists::Queued,
+            lag: Lag::new(rpo),
             ends: false,
         };
         let began = environment.clock.now();
@@ -330,6 +338,13 @@ impl Hub {
         let mut state = self.lock();
         state.links.close_lingering(now);
         self.step_locked(&mut state, Event::Tick);
+        let time_ns = self.time_ns();
+        let State { core, lag, .. } = &mut *state;
+        let (news, may_go_on) = lag.look(core, time_ns);
+        news.into_iter().for_each(|news| state.events.note(time_ns, news));
+        if may_go_on {
+            state.writers.wake_waiting();
+        }
     }
 
     /// Waits a while. Whether everything ends.

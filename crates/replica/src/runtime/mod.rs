@@ -6,6 +6,7 @@
 //!   device    the volumes of a source as block devices: the way of a write
 //!   writers   who waits for what
 //!   ranges    who has which range
+//!   rpo       how far asynchronous members are behind
 //!   links     connections: dial, read, send, copy
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
@@ -17,6 +18,7 @@ mod events;
 mod hub;
 mod links;
 mod ranges;
+mod rpo;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ use self::device::ReplicaDevice;
 pub use self::events::Noted;
 use self::hub::Hub;
 use self::ranges::Ranges;
+pub use self::rpo::Rpo;
 use self::storage::Kept;
 use self::volumes::Volumes;
 use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
@@ -74,6 +77,8 @@ pub struct Setup {
     pub witness: Arc<dyn Witness>,
     /// How payloads are packed.
     pub compression: Policy,
+    /// How far asynchronous members may be behind.
+    pub rpo: Option<Rpo>,
     /// Clocks and random numbers.
     pub environment: Environment,
 }
@@ -244,11 +249,11 @@ impl Member {
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
         let core = Core::new(config, Found { label, entries, dirty });
-        let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
+        let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
         let inner = Arc::new(Inner {
-            hub: Hub::new(environment, core, &others),
+            hub: Hub::new(environment, core, &others, setup.rpo),
             digester: Digester::new(ring.group()),
             ring,
             volumes,

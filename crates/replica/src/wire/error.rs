@@ -3,8 +3,8 @@
 use std::io;
 
 use super::codec::WireError;
-use super::greeting::Denial;
-use super::identity::Fingerprint;
+use super::denial::Denial;
+use super::keys::Fingerprint;
 use super::record::RecordError;
 use crate::names::{GroupId, MemberId, MemberSet};
 

@@ -9,10 +9,11 @@
 //!
 //! Spec: ours, docs/replica-wire.md.
 
-use super::codec::field::Take;
-use super::codec::{self, GREETINGS, Head, WireError};
+use super::codec::{self, GREETINGS, Head, Take, WireError};
+use super::denial::Denial;
 use super::error::LinkError;
-use super::identity::{Fingerprint, Identity};
+use super::identity::Identity;
+use super::keys::Fingerprint;
 use crate::names::{GroupId, MemberId};
 
 const CLAIM: u8 = GREETINGS;
@@ -126,50 +127,16 @@ impl Answer {
     }
 }
 
-/// Why a listener does not take a member in. The numbers are those of the wire.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[repr(u8)]
-pub enum Denial {
-    /// It belongs to another group.
-    #[error("it belongs to another group")]
-    OtherGroup = 1,
-    /// It is that member itself.
-    #[error("it has the same number in the group")]
-    IsMe = 2,
-    /// Its group has no such member.
-    #[error("its group has no member of this number")]
-    Unknown = 3,
-    /// The key is another member's.
-    #[error("the key is that of another member")]
-    OtherKey = 4,
-    /// It is not the member that was looked for.
-    #[error("it is another member than the one that was looked for")]
-    NotWanted = 5,
-}
-
-impl Denial {
-    fn parse(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::OtherGroup,
-            2 => Self::IsMe,
-            3 => Self::Unknown,
-            4 => Self::OtherKey,
-            5 => Self::NotWanted,
-            _ => return None,
-        })
-    }
-
-    /// What the other end is told of an error of [`Claim::check`].
-    pub(super) fn of(error: &LinkError) -> Option<Self> {
-        Some(match error {
-            LinkError::PeerGroup(_) => Self::OtherGroup,
-            LinkError::PeerIsMe(_) => Self::IsMe,
-            LinkError::PeerUnknown(_) => Self::Unknown,
-            LinkError::PeerClaims { .. } => Self::OtherKey,
-            LinkError::PeerOther { .. } => Self::NotWanted,
-            _ => return None,
-        })
-    }
+/// What the other end is told of an error of [`Claim::check`].
+pub(super) fn denial_of(error: &LinkError) -> Option<Denial> {
+    Some(match error {
+        LinkError::PeerGroup(_) => Denial::OtherGroup,
+        LinkError::PeerIsMe(_) => Denial::IsMe,
+        LinkError::PeerUnknown(_) => Denial::Unknown,
+        LinkError::PeerClaims { .. } => Denial::OtherKey,
+        LinkError::PeerOther { .. } => Denial::NotWanted,
+        _ => return None,
+    })
 }
 
 fn open(kind: u8, head: Head, body: &[u8]) -> Result<Take<'_>, WireError> {
@@ -186,5 +153,42 @@ fn close(head: Head, take: &Take<'_>) -> Result<(), WireError> {
     match take.left() {
         0 => Ok(()),
         count => Err(WireError::PeerTrailing { kind: head.kind(), count }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::codec::HEAD_LEN;
+    use super::*;
+
+    fn read<T>(
+        frame: &[u8],
+        decode: fn(Head, &[u8]) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let (head, body) = frame.split_first_chunk::<HEAD_LEN>().unwrap();
+        decode(Head::decode(head)?, body)
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_are_the_only_greeting(
+            kind in 0x7f..0x83_u8,
+            payload_len in prop_oneof![9 => Just(0_u32), 1 => any::<u32>()],
+            body in vec(prop_oneof![3 => 0..8_u8, 1 => any::<u8>()], 16..20),
+        ) {
+            let mut frame = vec![b'L', b'R', 1, kind];
+            frame.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+            frame.extend_from_slice(&payload_len.to_le_bytes());
+            frame.extend_from_slice(&body);
+            if let Ok(claim) = read(&frame, Claim::decode) {
+                prop_assert_eq!(claim.encode().unwrap(), frame.clone());
+            }
+            if let Ok(answer) = read(&frame, Answer::decode) {
+                prop_assert_eq!(answer.encode().unwrap(), frame);
+            }
+        }
     }
 }

@@ -11,10 +11,11 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, Unbuffered
 use rustls::{AlertDescription, CertificateError, ExtractedSecrets};
 
 use super::error::LinkError;
-use super::identity::{Fingerprint, Identity};
+use super::identity::Identity;
+use super::keys::Fingerprint;
 use super::record::{NextKeys, Opener, RECORDS_OF_KEY, Rekey, Sealer};
 use super::socket::Socket;
-use super::verify::{self, UnknownKey, server_name};
+use super::verify::{UnknownKey, server_name};
 
 /// Bytes that a stranger may send before its key is known.
 pub(super) const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
@@ -48,7 +49,7 @@ pub(super) fn as_listener(
     identity: &Identity,
     until: Instant,
 ) -> Result<Secured, LinkError> {
-    let (config, resolver) = verify::for_one(identity);
+    let (config, resolver) = identity.for_one();
     let tls = UnbufferedServerConnection::new(Arc::new(config)).map_err(LinkError::PeerTls)?;
     run(socket, tls, until).map_err(|error| match resolver.other_group() {
         Some(group) => LinkError::PeerGroup(group),

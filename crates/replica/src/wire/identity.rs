@@ -14,43 +14,20 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aws_lc_rs::{digest, hkdf};
-use rustls::crypto::CryptoProvider;
+use aws_lc_rs::hkdf;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
-use super::verify::{self, Keys};
+use super::keys::{Fingerprint, Keys};
+use super::verify::{self, ForGroup, provider};
 use crate::names::{GroupId, MEMBERS_MAX, MemberId, MemberSet};
 
 /// Bytes of a secret at least. They have to be random: whoever can connect can try guesses at leisure.
 pub const SECRET_MIN: usize = 16;
 /// Bytes of the file of a secret at most.
 pub const SECRET_MAX: usize = 4096;
-
-/// SHA-256 of a certificate (DER), or of the public key that a secret gives.
-#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Fingerprint(pub [u8; 32]);
-
-impl Fingerprint {
-    pub(super) fn of(der: &[u8]) -> Self {
-        let digest = digest::digest(&digest::SHA256, der);
-        Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
 
 /// 64 hexadecimal digits, with or without colons, as `openssl x509 -noout -fingerprint -sha256` prints them.
 impl FromStr for Fingerprint {
@@ -241,6 +218,14 @@ impl Identity {
         Ok(Self { group, me, members, keys, client, server, own })
     }
 
+    /// What this member is to one connection that another has made.
+    pub(super) fn for_one(&self) -> (rustls::ServerConfig, Arc<ForGroup>) {
+        let resolver = Arc::new(ForGroup::new(self.group, &self.own, &self.keys));
+        let mut config = rustls::ServerConfig::clone(&self.server);
+        config.cert_resolver = Arc::clone(&resolver) as _;
+        (config, resolver)
+    }
+
     /// Whether the number is that of a member of the group.
     pub(super) fn has(&self, member: MemberId) -> bool {
         member.0 < MEMBERS_MAX && self.members.contains(member)
@@ -284,14 +269,6 @@ pub fn fingerprint_of(certificate: &Path) -> Result<Fingerprint, IdentityError> 
         IdentityError::ConfigFile { path: certificate.to_owned(), source: io::Error::other(error) }
     })?;
     Ok(Fingerprint::of(&read))
-}
-
-/// The cryptography of links: one cipher suite, which the machines that have memory to replicate have in hardware.
-pub(super) fn provider() -> CryptoProvider {
-    CryptoProvider {
-        cipher_suites: vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384],
-        ..rustls::crypto::aws_lc_rs::default_provider()
-    }
 }
 
 fn no_public_key() -> IdentityError {

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use super::dial::{HANDSHAKE_LIMIT, LinkOptions};
 use super::error::LinkError;
-use super::greeting::{Answer, Claim, Denial};
+use super::greeting::{Answer, Claim, denial_of};
 use super::handshake;
 use super::identity::Identity;
 use super::link::{Link, halves};
+use super::options::{HANDSHAKE_LIMIT, LinkOptions};
 use super::socket::Socket;
 use crate::names::MemberId;
 
@@ -270,7 +270,7 @@ fn take_in(greeting: &Greeting) -> Result<Option<Link>, LinkError> {
     let head = receiver.receive_frame()?;
     let claim = Claim::decode(head, receiver.body())?;
     let checked = claim.check(identity, key);
-    let denial = checked.as_ref().err().and_then(Denial::of);
+    let denial = checked.as_ref().err().and_then(denial_of);
     let answer = Answer { denial, group: identity.group, me: identity.me };
     let answer = answer.encode()?;
     // Counts before the other end knows, which may use the link at once.

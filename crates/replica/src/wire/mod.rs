@@ -2,18 +2,22 @@
 //!
 //! [`codec`] turns messages into bytes and back. An [`Identity`] says who a member is and how that is proved. [`dial`]
 //! makes a [`Link`] to another member, [`Listener`] takes in those that others make. Behind the proof a link is two
-//! halves, a [`Sender`] and a [`Receiver`], each for a thread of its own.
+//! halves, a [`Sender`] and a [`Receiver`], each for a thread of its own. [`compress`] makes the payloads of records smaller.
 //!
 //! docs/replica-wire.md has the bytes.
 
 pub mod codec;
+mod compress;
+mod denial;
 mod dial;
 mod error;
 mod greeting;
 mod handshake;
 mod identity;
+mod keys;
 mod link;
 mod listener;
+mod options;
 mod pace;
 mod record;
 mod socket;
@@ -22,41 +26,13 @@ mod tests;
 mod verify;
 
 pub use self::codec::{PAYLOAD_MAX, WireError};
-pub use self::dial::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions, dial};
+pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand};
+pub use self::denial::Denial;
+pub use self::dial::dial;
 pub use self::error::LinkError;
-pub use self::greeting::Denial;
-pub use self::identity::{
-    Fingerprint, Identity, IdentityError, SECRET_MAX, SECRET_MIN, fingerprint_of,
-};
+pub use self::identity::{Identity, IdentityError, SECRET_MAX, SECRET_MIN, fingerprint_of};
+pub use self::keys::Fingerprint;
 pub use self::link::{Closer, Link, Receiver, Sender};
 pub use self::listener::{LINKS_MAX, Listener, Listening, STRANGERS_MAX};
+pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
 pub use self::record::RecordError;
-/// stub
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Policy {
-    /// n
-    #[default]
-    None,
-    /// l
-    Lz4,
-    /// z
-    Zstd,
-    /// a
-    Adaptive,
-}
-/// stub
-pub fn compress(_: Policy, _: &[u8], _: &mut Vec<u8>) -> crate::format::Encoding {
-    crate::format::Encoding::Plain
-}
-#[derive(Debug)]
-/// stub
-pub struct ExpandError;
-/// stub
-pub fn expand(
-    _: crate::format::Encoding,
-    _: &[u8],
-    _: usize,
-    _: &mut Vec<u8>,
-) -> Result<(), ExpandError> {
-    todo!()
-}

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{
-    WebPkiSupportedAlgorithms, verify_tls13_signature, verify_tls13_signature_with_raw_key,
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
 };
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -17,40 +18,8 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::identity::{Fingerprint, Identity, provider};
-use crate::names::{GroupId, MemberId};
-
-/// The keys that count.
-#[derive(Debug)]
-pub(super) enum Keys {
-    /// One, which all members have.
-    Shared(Fingerprint),
-    /// One of each member.
-    Pinned(Vec<(MemberId, Fingerprint)>),
-}
-
-impl Keys {
-    fn knows(&self, key: Fingerprint) -> bool {
-        match self {
-            Self::Shared(shared) => *shared == key,
-            Self::Pinned(pinned) => pinned.iter().any(|(_, pinned)| *pinned == key),
-        }
-    }
-
-    /// Whose key it is, where each member has its own.
-    pub(super) fn owner(&self, key: Fingerprint) -> Option<MemberId> {
-        match self {
-            Self::Shared(_) => None,
-            Self::Pinned(pinned) => {
-                pinned.iter().find(|(_, pinned)| *pinned == key).map(|(member, _)| *member)
-            }
-        }
-    }
-
-    fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
-    }
-}
+use super::keys::{Fingerprint, Keys};
+use crate::names::GroupId;
 
 /// The other end has shown a key that counts for nothing here.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +145,14 @@ fn no_tls12() -> Error {
     Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered)
 }
 
+/// The cryptography of links: one cipher suite, which the machines that have memory to replicate have in hardware.
+pub(super) fn provider() -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384],
+        ..rustls::crypto::aws_lc_rs::default_provider()
+    }
+}
+
 /// What both ends of a link are, as far as TLS is concerned. Sessions are not resumed: each link proves its keys anew.
 pub(super) fn configs(
     keys: &Arc<Keys>,
@@ -219,6 +196,10 @@ pub(super) struct ForGroup {
 }
 
 impl ForGroup {
+    pub(super) fn new(group: GroupId, own: &Arc<CertifiedKey>, keys: &Keys) -> Self {
+        Self { group, own: Arc::clone(own), is_raw: keys.is_shared(), asked: OnceLock::new() }
+    }
+
     /// The group that the other end asked for, if it is not the own one.
     pub(super) fn other_group(&self) -> Option<GroupId> {
         self.asked.get().copied().filter(|asked| *asked != self.group)
@@ -235,19 +216,6 @@ impl ResolvesServerCert for ForGroup {
     fn only_raw_public_keys(&self) -> bool {
         self.is_raw
     }
-}
-
-/// What a listener is for one connection.
-pub(super) fn for_one(identity: &Identity) -> (ServerConfig, Arc<ForGroup>) {
-    let resolver = Arc::new(ForGroup {
-        group: identity.group,
-        own: Arc::clone(&identity.own),
-        is_raw: identity.keys.is_shared(),
-        asked: OnceLock::new(),
-    });
-    let mut config = ServerConfig::clone(&identity.server);
-    config.cert_resolver = Arc::clone(&resolver) as _;
-    (config, resolver)
 }
 
 /// The name by which a member asks for a group. It goes over the network in the clear.

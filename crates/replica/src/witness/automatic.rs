@@ -73,8 +73,10 @@ impl Automatic {
             };
             // The first report: what ran before has stopped.
             if reported.recv().is_ok() {
-                work.etcd.watch(Box::new(move |view| see(view, &watcher)));
-                work.go_on(&taken);
+                match work.etcd.watch(Box::new(move |view| see(view, &watcher))) {
+                    Ok(()) => work.go_on(&taken),
+                    Err(error) => tracing::error!("{error}"),
+                }
             }
             // The second one: what ran now has. Then another may have the part.
             let Work { etcd, units, .. } = work;

@@ -1,6 +1,5 @@
 //! Why a witness did not answer.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -72,9 +71,6 @@ pub enum WitnessError {
     /// The thread that talks to etcd cannot be started.
     #[error("the thread of the witness cannot be started: {0}")]
     Thread(#[source] io::Error),
-    /// The thread that talks to etcd has ended.
-    #[error("the thread of the witness has ended")]
-    Ended,
 }
 
 /// What is done with the file of a witness.
@@ -142,8 +138,32 @@ pub struct Attempt {
 pub enum Outcome {
     /// No answer within this time.
     Silent(Duration),
-    /// An error.
-    Failed(etcd_client::Error),
+    /// No connection, or it ended.
+    Failed(Box<ureq::Error>),
+    /// An error of etcd, with gRPC's number of it.
+    Answered {
+        /// gRPC's number: 16 is "not authenticated".
+        code: i64,
+        /// In etcd's words.
+        said: String,
+    },
+    /// No answer that etcd gives.
+    Garbled {
+        /// Of HTTP.
+        status: u16,
+    },
+}
+
+impl Outcome {
+    /// Whether other endpoints would refuse as well: gRPC's numbers 3, invalid argument (also a wrong password), 7, no
+    /// permission, 9, failed precondition (no such user), 16, not authenticated.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Answered { code, .. } => matches!(code, 3 | 7 | 9 | 16),
+            Self::Failed(error) => matches!(**error, ureq::Error::BadUri(_)),
+            Self::Silent(_) | Self::Garbled { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Attempt {
@@ -151,30 +171,16 @@ impl fmt::Display for Attempt {
         write!(f, "{}: ", self.endpoint)?;
         match &self.outcome {
             Outcome::Silent(time) => write!(f, "no answer within {} ms", time.as_millis()),
-            Outcome::Failed(etcd_client::Error::GRpcStatus(status)) => {
-                f.write_str(status.message())?;
-                write_causes(f, status)
-            }
-            Outcome::Failed(error @ etcd_client::Error::TransportError(cause)) => {
-                write!(f, "{error}")?;
-                write_causes(f, cause)
-            }
             Outcome::Failed(error) => write!(f, "{error}"),
+            Outcome::Answered { said, .. } => f.write_str(said),
+            Outcome::Garbled { status } => {
+                write!(
+                    f,
+                    "no answer of etcd's (HTTP {status}): is it etcd, with its gRPC gateway on?"
+                )
+            }
         }
     }
-}
-
-// The outermost message alone says "transport error".
-fn write_causes(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
-    let (mut next, mut last) = (error.source(), String::new());
-    while let Some(cause) = next {
-        let said = cause.to_string();
-        if said != last && !said.is_empty() {
-            write!(f, ": {said}")?;
-        }
-        (next, last) = (cause.source(), said);
-    }
-    Ok(())
 }
 
 fn listed(tried: &[Attempt]) -> String {

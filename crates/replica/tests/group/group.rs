@@ -11,7 +11,7 @@ use block::{BlockDevice, FileDevice, Survives};
 use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
 use replica::ring::{CreateOptions, Ring};
-use replica::runtime::{Member, Setup, StartError};
+use replica::runtime::{Member, Rpo, Setup, StartError};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::NoWitness;
 use replica::{GroupId, MemberId, MemberSet};
@@ -31,6 +31,7 @@ pub(crate) struct Plan {
     pub(crate) retention_ns: u64,
     pub(crate) least_in_sync: u32,
     pub(crate) compression: Policy,
+    pub(crate) rpo: Option<Rpo>,
 }
 
 impl Default for Plan {
@@ -42,6 +43,7 @@ impl Default for Plan {
             retention_ns: 0,
             least_in_sync: 1,
             compression: Policy::None,
+            rpo: None,
         }
     }
 }
@@ -158,6 +160,7 @@ impl Group {
             listener: Listener::bind(&self.addresses[usize::from(member)]).unwrap(),
             witness: Arc::new(NoWitness),
             compression: self.plan.compression,
+            rpo: self.plan.rpo,
             environment: Environment::host(),
         };
         Member::start(setup)

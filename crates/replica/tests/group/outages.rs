@@ -1,7 +1,8 @@
 //! Members that are away, and come back.
 
 use replica::MemberId;
-use replica::core::{News, Wish};
+use replica::core::{Mode, News, Wish};
+use replica::runtime::Rpo;
 
 use crate::group::{Group, Plan};
 
@@ -124,4 +125,23 @@ fn every_member_may_end_at_any_time_while_writers_write() {
     }
     group.compare(0, 1);
     group.compare(0, 2);
+}
+
+#[test]
+fn an_asynchronous_member_that_lacks_old_writes_is_reported_until_it_has_them() {
+    let rpo = Some(Rpo { age_ns: 100_000_000, throttles: false });
+    let mut group = Group::stopped(Plan { mode: Mode::Async, rpo, ..Plan::default() });
+    group.start(0);
+    group.start(1);
+    group.promote(0, true);
+    group.wait("it follows", || group.status(0).others[0].1.is_connected);
+    group.stop(1);
+    group.write(0, 0, 0, 1, 4096);
+    group.wait("it is reported", || {
+        group.has_told(0, |news| matches!(news, News::RpoExceeded(MemberId(1), ms) if *ms >= 100))
+    });
+    // Writers go on all the same.
+    group.write(0, 0, 4096, 2, 4096);
+    group.start(1);
+    group.wait("it has them", || group.has_told(0, |news| matches!(news, News::RpoMet(_))));
 }

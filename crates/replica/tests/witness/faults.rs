@@ -173,7 +173,7 @@ fn a_member_that_is_cut_off_changes_nothing_also_when_its_request_comes_late() {
     // The old source wants to go on alone, and its requests are on their way for long.
     let error = old.propose(&changed(both, 0b01)).unwrap_err();
     let WitnessError::Unreachable { .. } = &error else { panic!("{error}") };
-    assert!(error.to_string().contains("no answer within 3000 ms"), "{error}");
+    assert!(error.to_string().contains("no answer within 1000 ms"), "{error}");
     assert!(settled(&other, &alone(2, 1)));
     proxy.set(Mode::Open);
     assert!(!settled(&old, &changed(both, 0b01)), "another has the seat");

@@ -18,7 +18,7 @@ impl Seen {
     fn of(witness: &Etcd) -> Self {
         let (tell, told) = channel();
         // Who is not listened to any more is still told.
-        witness.watch(Box::new(move |view| drop(tell.send(view))));
+        witness.watch(Box::new(move |view| drop(tell.send(view)))).unwrap();
         Self(told)
     }
 

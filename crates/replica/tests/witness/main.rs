@@ -1,7 +1,7 @@
 //! The witness in etcd, against Debian's etcd as real processes: one and three of them, killed, stopped, cut off.
 //!
 //! ```text
-//!   servers   etcd processes, and a client that is not ours
+//!   servers   etcd processes, and etcdctl, a client that is not ours
 //!   proxy     a way to etcd that can be cut, or swallow answers
 //!   record    what is taken and refused; foreign values; rights and certificates
 //!   faults    a killed leader, no majority, late requests, lost answers, members that race
@@ -11,10 +11,13 @@
 #![cfg(test)]
 
 mod faults;
+mod killed;
 mod living;
 mod proxy;
 mod record;
 mod servers;
+
+use std::time::Duration;
 
 use replica::witness::Seat;
 use replica::witness::etcd::{Etcd, EtcdOptions};
@@ -23,7 +26,8 @@ use replica::{Epoch, GroupId, MemberId, MemberSet};
 pub(crate) const GROUP: GroupId = GroupId([0x5e; 16]);
 
 pub(crate) fn options(member: u8, endpoints: Vec<String>) -> EtcdOptions {
-    EtcdOptions::new(GROUP, Some(MemberId(member)), endpoints)
+    let attempt = Duration::from_secs(1);
+    EtcdOptions { attempt, ..EtcdOptions::new(GROUP, Some(MemberId(member)), endpoints) }
 }
 
 pub(crate) fn open(member: u8, endpoints: Vec<String>) -> Etcd {

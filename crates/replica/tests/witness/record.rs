@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
-use etcd_client::{ConnectOptions, Permission, RoleRevokePermissionOptions};
 use replica::witness::etcd::{Etcd, EtcdOptions, EtcdTls};
 use replica::witness::{Rule, Seat, Witness, WitnessError};
 use replica::{GroupId, MemberId};
 
-use crate::servers::{Raw, Servers};
+use crate::servers::Servers;
 use crate::{GROUP, alone, changed, open, options};
 
 #[test]
@@ -27,7 +26,7 @@ fn etcd_takes_what_may_follow_and_refuses_the_rest() {
     assert!(!witness.propose(&changed(both, 0b001)).unwrap(), "its source is none any more");
     assert!(witness.record(Rule::ByForce, &alone(3, 2)).unwrap());
     assert_eq!(witness.load().unwrap(), Some(alone(3, 2)));
-    let text = servers.raw().get(&options(0, Vec::new()).seat_key()).unwrap();
+    let (text, _) = servers.raw().get(&options(0, Vec::new()).seat_key());
     assert_eq!(text, alone(3, 2).emit(&GROUP).into_bytes());
 }
 
@@ -46,7 +45,7 @@ fn groups_in_one_etcd_do_not_see_each_other() {
 fn a_foreign_value_in_the_key_is_named_and_stays() {
     let servers = Servers::start(1);
     let witness = open(0, servers.endpoints());
-    let (mut raw, key) = (servers.raw(), options(0, Vec::new()).seat_key());
+    let (raw, key) = (servers.raw(), options(0, Vec::new()).seat_key());
     let sound = alone(1, 0).emit(&GROUP);
     let values = [
         (Vec::new(), "not written by Landfast"),
@@ -58,7 +57,7 @@ fn a_foreign_value_in_the_key_is_named_and_stays() {
         (format!("{sound}\n").into_bytes(), "damaged"),
     ];
     for (value, says) in values {
-        raw.put(&key, value.clone());
+        raw.put(&key, &value);
         let answers = [
             witness.load().map(|_| ()),
             witness.propose(&alone(2, 0)).map(|_| ()),
@@ -70,7 +69,7 @@ fn a_foreign_value_in_the_key_is_named_and_stays() {
             let said = error.to_string();
             assert!(said.contains(says) && said.contains(&key), "{said}");
         }
-        assert_eq!(raw.get(&key), Some(value));
+        assert_eq!(raw.get(&key).0, value);
     }
     raw.put(&key, sound);
     assert_eq!(witness.load().unwrap(), Some(alone(1, 0)), "an operator has put it right");
@@ -79,20 +78,19 @@ fn a_foreign_value_in_the_key_is_named_and_stays() {
 #[test]
 fn only_who_has_the_rights_changes_the_record_and_a_wrong_password_is_named() {
     let servers = Servers::start(1);
-    let mut raw = servers.raw();
-    let prefix = options(0, Vec::new()).prefix();
-    let permission = Permission::read_write(&*prefix).with_prefix();
-    raw.call(async |client| {
-        client.user_add("root", "secret", None).await?;
-        client.user_grant_role("root", "root").await?;
-        client.role_add("members").await?;
-        client.role_grant_permission("members", permission).await?;
-        client.user_add("member", "tide", None).await?;
-        client.user_grant_role("member", "members").await?;
-        client.user_add("stranger", "tide", None).await?;
-        client.auth_enable().await
-    })
-    .unwrap();
+    let (raw, prefix) = (servers.raw(), options(0, Vec::new()).prefix());
+    for set_up in [
+        &["user", "add", "root:secret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "members"],
+        &["role", "grant-permission", "members", "--prefix", "readwrite", &prefix],
+        &["user", "add", "member:tide"],
+        &["user", "grant-role", "member", "members"],
+        &["user", "add", "stranger:tide"],
+        &["auth", "enable"],
+    ] {
+        raw.run(set_up).unwrap();
+    }
     let user = |name: &str, password: &str| {
         let user = Some((name.to_owned(), password.to_owned()));
         Etcd::open(EtcdOptions { user, ..options(0, servers.endpoints()) }).unwrap()
@@ -113,19 +111,11 @@ fn only_who_has_the_rights_changes_the_record_and_a_wrong_password_is_named() {
         assert!(!said.contains("tide") && !said.contains("ebb"), "{said}");
     }
     // Rights that change make the member's token old; it gets a new one.
-    let root = ConnectOptions::new().with_user("root", "secret");
-    let mut raw = Raw::new(servers.endpoints(), Some(root));
-    raw.call(async |client| {
-        client.role_add("others").await?;
-        client.user_grant_role("member", "others").await
-    })
-    .unwrap();
+    let root = servers.raw().by("root:secret");
+    root.run(&["role", "add", "others"]).unwrap();
+    root.run(&["user", "grant-role", "member", "others"]).unwrap();
     assert!(member.propose(&changed(alone(1, 0), 0b11)).unwrap());
-    raw.call(async |client| {
-        let all = RoleRevokePermissionOptions::new().with_prefix();
-        client.role_revoke_permission("members", &*prefix, Some(all)).await
-    })
-    .unwrap();
+    root.run(&["role", "revoke-permission", "members", "--prefix", &prefix]).unwrap();
     let error = member.load().unwrap_err();
     assert!(matches!(error, WitnessError::Refused { .. }), "{error}");
 }
@@ -167,7 +157,7 @@ fn certificates_of_both_sides_are_checked() {
     let servers = Servers::start_with(1, "https", &more);
     let identity = Some((read("client.pem"), read("client.key")));
     let with = |authority: &str, identity: Option<(Vec<u8>, Vec<u8>)>| {
-        let tls = Some(EtcdTls { authority: read(authority), identity, name: None });
+        let tls = Some(EtcdTls { authority: read(authority), identity });
         Etcd::open(EtcdOptions { tls, ..options(0, servers.endpoints()) }).unwrap()
     };
     assert!(with("ca.pem", identity.clone()).propose(&alone(1, 0)).unwrap());

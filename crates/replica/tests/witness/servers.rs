@@ -1,12 +1,14 @@
-//! etcd as processes.
+//! etcd as processes, and etcdctl, which is not ours.
 
 use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, ConnectOptions};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -159,11 +161,13 @@ impl Servers {
         while began.elapsed() < STARTS_WITHIN {
             for index in (0..self.nodes.len()).filter(|index| self.nodes[*index].process.is_some())
             {
-                let mut raw = Raw::new(vec![self.endpoint(index)], None);
-                let status = raw.call(async |client| client.status().await);
-                if let Ok(status) = status
-                    && status.leader() != 0
-                    && status.header().is_some_and(|it| it.member_id() == status.leader())
+                let status =
+                    Raw::new(vec![self.endpoint(index)]).run(&["endpoint", "status", "-w", "json"]);
+                let Ok(status) = status else { continue };
+                let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+                let status = &status[0]["Status"];
+                if status["leader"].as_u64() != Some(0)
+                    && status["leader"] == status["header"]["member_id"]
                 {
                     return index;
                 }
@@ -173,47 +177,88 @@ impl Servers {
     }
 
     pub(crate) fn raw(&self) -> Raw {
-        Raw::new(self.endpoints(), None)
+        Raw::new(self.endpoints())
     }
 }
 
-/// A client of etcd beside the witness.
+/// etcdctl.
 pub(crate) struct Raw {
-    runtime: tokio::runtime::Runtime,
-    client: Option<Client>,
-    endpoints: Vec<String>,
-    options: ConnectOptions,
+    endpoints: String,
+    user: Option<String>,
 }
 
 impl Raw {
-    pub(crate) fn new(endpoints: Vec<String>, options: Option<ConnectOptions>) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let limit = Duration::from_secs(10);
-        let options = options.unwrap_or_default().with_timeout(limit).with_connect_timeout(limit);
-        Self { runtime, client: None, endpoints, options }
+    pub(crate) fn new(endpoints: Vec<String>) -> Self {
+        Self { endpoints: endpoints.join(","), user: None }
     }
 
-    pub(crate) fn call<T>(
-        &mut self,
-        call: impl AsyncFnOnce(&mut Client) -> Result<T, etcd_client::Error>,
-    ) -> Result<T, etcd_client::Error> {
-        let (client, endpoints, options) = (&mut self.client, &self.endpoints, &self.options);
-        self.runtime.block_on(async {
-            if client.is_none() {
-                *client = Some(Client::connect(endpoints, Some(options.clone())).await?);
+    /// With a name and a password.
+    pub(crate) fn by(self, user: &str) -> Self {
+        Self { user: Some(user.to_owned()), ..self }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.args(["--endpoints", &self.endpoints, "--command-timeout", "10s"]);
+        command.env("ETCDCTL_API", "3").args(arguments).stdout(Stdio::piped());
+        if let Some(user) = &self.user {
+            command.args(["--user", user]);
+        }
+        command
+    }
+
+    /// What it prints, or what is wrong.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = self.command(arguments).output().unwrap();
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    pub(crate) fn put(&self, key: &str, value: impl AsRef<[u8]>) {
+        // Nothing on its standard input is no value for it.
+        if value.as_ref().is_empty() {
+            self.run(&["put", key, ""]).unwrap();
+            return;
+        }
+        let mut command = self.command(&["put", key]);
+        let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
+        process.stdin.take().unwrap().write_all(value.as_ref()).unwrap();
+        assert!(process.wait().unwrap().success());
+    }
+
+    /// The value of a key, and its revision.
+    pub(crate) fn get(&self, key: &str) -> (Vec<u8>, i64) {
+        let found = self.run(&["get", key, "-w", "json"]).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let pair = &found["kvs"][0];
+        (decoded(&pair["value"]), pair["mod_revision"].as_i64().unwrap())
+    }
+
+    /// Each value that a key has had.
+    pub(crate) fn history(&self, key: &str) -> Vec<Vec<u8>> {
+        let (_, last) = self.get(key);
+        let mut process =
+            self.command(&["watch", key, "--rev", "1", "-w", "json"]).spawn().unwrap();
+        let mut values = Vec::new();
+        'lines: for line in BufReader::new(process.stdout.take().unwrap()).lines() {
+            let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            for event in line["Events"].as_array().into_iter().flatten() {
+                values.push(decoded(&event["kv"]["value"]));
+                if event["kv"]["mod_revision"].as_i64() == Some(last) {
+                    break 'lines;
+                }
             }
-            call(client.as_mut().unwrap()).await
-        })
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+        values
     }
+}
 
-    pub(crate) fn put(&mut self, key: &str, value: impl Into<Vec<u8>>) {
-        self.call(async |client| client.put(key, value, None).await).unwrap();
-    }
-
-    pub(crate) fn get(&mut self, key: &str) -> Option<Vec<u8>> {
-        let found = self.call(async |client| client.get(key, None).await).unwrap();
-        found.kvs().first().map(|kv| kv.value().to_owned())
-    }
+fn decoded(value: &serde_json::Value) -> Vec<u8> {
+    STANDARD.decode(value.as_str().unwrap_or_default()).unwrap()
 }
 
 /// Ports that others have taken meanwhile are a reason to start again.

@@ -2,8 +2,8 @@
 
 use log::Lsn;
 
-use super::field::{EPOCH_START_LEN, Put, RECENT_LEN, Take};
-use super::{DIGESTS_MAX, GREETINGS, WireError};
+use super::error::WireError;
+use super::field::{DIGESTS_MAX, EPOCH_START_LEN, Put, RECENT_LEN, Take};
 use crate::message::{EXTENTS_MAX, Message};
 use crate::names::EPOCHS_MAX;
 
@@ -25,6 +25,9 @@ pub(super) const IN_SYNC: u8 = 15;
 pub(super) const STORED: u8 = 16;
 pub(super) const TAKE_OVER: u8 = 17;
 pub(super) const ALIVE: u8 = 18;
+
+/// Kinds from here on are those of the greeting of a link, which carry no message.
+pub(in crate::wire) const GREETINGS: u8 = 0x80;
 
 /// The kind of a message.
 pub(super) fn kind(message: &Message) -> u8 {

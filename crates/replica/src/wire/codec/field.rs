@@ -2,7 +2,7 @@
 
 use log::Lsn;
 
-use super::{DIGESTS_MAX, WireError};
+use super::error::WireError;
 use crate::format::{Extent, NUMBER_MAX, RECORD_ALIGN, VOLUME_LEN_MAX, VOLUMES_MAX};
 use crate::message::EXTENTS_MAX;
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
@@ -337,6 +337,8 @@ impl Field for Vec<u64> {
     }
 }
 
+/// Digests of one [`crate::message::Message::Digests`] at most: those of 64 MiB.
+pub const DIGESTS_MAX: usize = 1024;
 /// Bytes of an epoch and where it begins.
 pub(super) const EPOCH_START_LEN: usize = 16 + 8 + 1;
 /// Bytes of an LSN and an extent.

@@ -1,6 +1,6 @@
 //! Why a member refuses, as a field: a code, then what belongs to it.
 
-use super::WireError;
+use super::error::WireError;
 use super::field::{Field, Take};
 use crate::message::Refusal;
 

@@ -4,9 +4,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::body::{ALIVE, COPY, DIGESTS, HELLO, HERE, REFUSED};
-use super::*;
+use super::error::{PAYLOAD_MAX, WireError};
+use super::field::DIGESTS_MAX;
+use super::frame::*;
 use crate::format::{Extent, NUMBER_MAX, VOLUME_LEN_MAX, VOLUMES_MAX};
-use crate::message::{EXTENTS_MAX, Refusal};
+use crate::message::{EXTENTS_MAX, Message, Refusal};
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
 use log::Lsn;
 

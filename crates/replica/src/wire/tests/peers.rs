@@ -11,10 +11,10 @@ use super::ends::{GROUP, LONG, listen, member, reach};
 use crate::message::Message;
 use crate::names::{GroupId, MemberId};
 use crate::wire::codec::{self, HEAD_LEN, Head};
-use crate::wire::greeting::{Answer, Claim, Denial};
+use crate::wire::greeting::{Answer, Claim};
 use crate::wire::identity::Identity;
-use crate::wire::verify::{for_one, server_name};
-use crate::wire::{Link, LinkError, LinkOptions, Listening, STRANGERS_MAX, dial};
+use crate::wire::verify::server_name;
+use crate::wire::{Denial, Link, LinkError, LinkOptions, Listening, STRANGERS_MAX, dial};
 
 /// An end of rustls' own.
 struct Other {
@@ -266,7 +266,7 @@ fn dialed(bytes: Vec<u8>) -> LinkError {
     let address = listener.local_addr().unwrap().to_string();
     let answers = thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        let (config, _) = for_one(&member(1));
+        let (config, _) = member(1).for_one();
         let tls = ServerConnection::new(Arc::new(config)).unwrap();
         let mut other = Other::shake_hands(tls.into(), socket);
         other.send(&bytes);

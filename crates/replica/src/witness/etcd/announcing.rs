@@ -1,49 +1,103 @@
 //! A member says that it is alive: a key under a lease that is renewed.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use etcd_client::{Client, Error, PutOptions};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use log::Lsn;
+use serde_json::json;
 
-use super::cluster::Cluster;
+use super::answer::encoded;
+use super::cluster::{Cluster, Reply};
 use super::options::EtcdOptions;
 use crate::names::MemberId;
 use crate::witness::WitnessError;
 use crate::witness::alive::Alive;
 use crate::witness::error::Asked;
 
-/// Ends when `ended` does.
-pub(super) async fn announce(
-    options: EtcdOptions,
-    member: MemberId,
-    mut said: watch::Receiver<Option<Alive>>,
-    mut ended: watch::Receiver<()>,
-) {
-    let beat = options.lease / BEATS;
-    let key = options.alive_key(member);
-    let mut cluster = Cluster::new(options, beat.max(ANSWER_MIN));
-    let mut lease = None;
-    loop {
-        let began = Instant::now();
-        let alive = *said.borrow_and_update();
-        let outcome = match alive {
-            Some(alive) => beat_once(&mut cluster, &mut lease, &key, alive).await,
-            None => revoke(&mut cluster, &mut lease).await,
-        };
-        if let Err(error) = outcome {
-            tracing::warn!("{error}");
-        }
-        // A change of what it is goes out at once, a change of where its order ends with the next beat.
-        let is_news = |now: &Option<Alive>| kind(*now) != kind(alive);
-        tokio::select! {
-            () = sleep_until(began + beat) => {}
-            changed = said.wait_for(is_news) => if changed.is_err() { break },
-            _ = ended.changed() => break,
+/// What a member says of itself.
+#[derive(Debug, Default)]
+pub(super) struct Announced {
+    said: Mutex<Option<Alive>>,
+    bell: Condvar,
+}
+
+impl Announced {
+    pub(super) fn say(&self, alive: Option<Alive>) {
+        let mut said = self.said();
+        let is_news = kind(*said) != kind(alive);
+        *said = alive;
+        drop(said);
+        if is_news {
+            self.bell.notify_all();
         }
     }
-    // Whoever waits for this member to be gone need not wait for the lease to end.
-    let _ = timeout(LEAVE_LIMIT, revoke(&mut cluster, &mut lease)).await;
+
+    pub(super) fn wake(&self) {
+        // Whoever looks before it waits has looked by now, or sees the end.
+        drop(self.said());
+        self.bell.notify_all();
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<Alive>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // A change of what it is goes out at once, a change of where its order ends with the next beat.
+    fn wait(&self, told: Option<Alive>, until: Instant, has_ended: &AtomicBool) {
+        let mut said = self.said();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let is_over = has_ended.load(Ordering::Relaxed) || kind(*said) != kind(told);
+            if is_over || left.is_zero() {
+                return;
+            }
+            said = self.bell.wait_timeout(said, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn kind(alive: Option<Alive>) -> Option<Alive> {
+    alive.map(|alive| Alive { end: Lsn(0), ..alive })
+}
+
+/// Starts the thread.
+pub(super) fn start(
+    options: EtcdOptions,
+    member: MemberId,
+    announced: Arc<Announced>,
+    has_ended: Arc<AtomicBool>,
+) -> Result<JoinHandle<()>, WitnessError> {
+    let beat = options.lease / BEATS;
+    let key = encoded(options.alive_key(member));
+    let cluster = Cluster::new(options, beat.max(ANSWER_MIN), Arc::clone(&has_ended))?;
+    let mut voice = Voice { cluster, key, lease: None };
+    std::thread::Builder::new()
+        .name("alive".to_owned())
+        .spawn(move || {
+            while !has_ended.load(Ordering::Relaxed) {
+                let until = Instant::now() + beat;
+                let alive = *announced.said();
+                let outcome = match alive {
+                    Some(alive) => voice.beat(alive),
+                    None => voice.revoke(),
+                };
+                if let Err(error) = outcome {
+                    tracing::warn!("{error}");
+                }
+                announced.wait(alive, until, &has_ended);
+            }
+            // Whoever waits for this member to be gone need not wait for the lease to end.
+            let _ = voice.revoke();
+        })
+        .map_err(WitnessError::Thread)
+}
+
+struct Voice {
+    cluster: Cluster,
+    key: String,
+    lease: Option<Lease>,
 }
 
 /// A lease that etcd has granted, and what stands under it.
@@ -52,68 +106,49 @@ struct Lease {
     stands: Option<Alive>,
 }
 
-async fn beat_once(
-    cluster: &mut Cluster,
-    lease: &mut Option<Lease>,
-    key: &str,
-    alive: Alive,
-) -> Result<(), WitnessError> {
-    if let Some(held) = lease {
-        let id = held.id;
-        let renew = async |client: &mut Client| match client.lease_keep_alive(id).await {
-            Ok(_) => Ok(true),
-            // It has ended.
-            Err(Error::LeaseKeepAliveError(_)) => Ok(false),
-            Err(error) => Err(error),
+impl Voice {
+    fn beat(&mut self, alive: Alive) -> Result<(), WitnessError> {
+        if let Some(held) = &self.lease {
+            let renew = json!({"ID": held.id.to_string()});
+            let renewed = self.cluster.call(Asked::Announce, "/v3/lease/keepalive", &renew)?;
+            // A lease that has ended has no time left.
+            let is_held = matches!(renewed, Reply::Done(answer) if answer.number("TTL") > 0);
+            if !is_held {
+                self.lease = None;
+            }
+        }
+        let held = match &mut self.lease {
+            Some(held) => held,
+            None => {
+                let wanted = json!({"TTL": self.cluster.options.lease.as_secs().to_string()});
+                let granted =
+                    self.cluster.call_known(Asked::Announce, "/v3/lease/grant", &wanted)?;
+                let id = granted.number("ID");
+                self.lease.insert(Lease { id, stands: None })
+            }
         };
-        if !cluster.call(Asked::Announce, renew).await? {
-            *lease = None;
+        if held.stands == Some(alive) {
+            return Ok(());
         }
-    }
-    let held = match lease {
-        Some(held) => held,
-        None => {
-            let seconds = i64::try_from(cluster.options.lease.as_secs()).unwrap_or(i64::MAX);
-            let grant = async |client: &mut Client| client.lease_grant(seconds, None).await;
-            let id = cluster.call(Asked::Announce, grant).await?.id();
-            lease.insert(Lease { id, stands: None })
+        let put = json!({
+            "key": self.key, "value": encoded(alive.emit()), "lease": held.id.to_string(),
+        });
+        match self.cluster.call(Asked::Announce, "/v3/kv/put", &put)? {
+            Reply::Done(_) => held.stands = Some(alive),
+            // The lease has ended.
+            Reply::NotFound => self.lease = None,
         }
-    };
-    if held.stands == Some(alive) {
-        return Ok(());
+        Ok(())
     }
-    let (id, value) = (held.id, alive.emit());
-    let put = async |client: &mut Client| {
-        let options = PutOptions::new().with_lease(id);
-        match client.put(key, &*value, Some(options)).await {
-            Ok(_) => Ok(true),
-            // gRPC's 5, not found: the lease has ended.
-            Err(Error::GRpcStatus(status)) if i32::from(status.code()) == 5 => Ok(false),
-            Err(error) => Err(error),
-        }
-    };
-    match cluster.call(Asked::Announce, put).await? {
-        true => held.stands = Some(alive),
-        false => *lease = None,
-    }
-    Ok(())
-}
 
-async fn revoke(cluster: &mut Cluster, lease: &mut Option<Lease>) -> Result<(), WitnessError> {
-    let Some(Lease { id, .. }) = *lease else { return Ok(()) };
-    let revoke = async |client: &mut Client| client.lease_revoke(id).await;
-    let outcome = cluster.call(Asked::Announce, revoke).await;
-    *lease = None;
-    outcome.map(|_| ())
-}
-
-fn kind(alive: Option<Alive>) -> Option<Alive> {
-    alive.map(|alive| Alive { end: log::Lsn(0), ..alive })
+    fn revoke(&mut self) -> Result<(), WitnessError> {
+        let Some(Lease { id, .. }) = self.lease.take() else { return Ok(()) };
+        let revoke = json!({"ID": id.to_string()});
+        self.cluster.call(Asked::Announce, "/v3/lease/revoke", &revoke).map(|_| ())
+    }
 }
 
 /// So often in the time of a lease it is renewed.
 const BEATS: u32 = 4;
 /// An endpoint has at least this long to answer.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
-/// A member that ends tells etcd so within this time, or not at all.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);

@@ -10,36 +10,38 @@
 //! and one that looks alive may be dead. Who is promoted too early, too late or for no reason is refused by the record, or has
 //! all that was acknowledged.
 //!
-//! A thread of its own talks to etcd, with a runtime that nothing else sees; calls wait for it, for a bounded time. Times: an endpoint has
-//! [`ATTEMPT`] to answer, then the next one is asked, three attempts at least.
+//! Etcd is asked by its gRPC gateway, JSON over HTTP, which it has on unless an operator turns it off: etcd's own protocol would
+//! need a compiler for its messages at each build, and some fifty crates. An endpoint has [`ATTEMPT`] to answer, then the next one is
+//! asked, three attempts at least.
 
 mod announcing;
+pub mod answer;
 mod cluster;
 mod options;
 mod watching;
 
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-use tokio::runtime::Builder;
-use tokio::sync::{mpsc, watch};
-use tokio::task::LocalSet;
+use serde_json::json;
 
-use self::cluster::Cluster;
-pub use self::options::{ENDPOINTS_MAX, EtcdOptions, EtcdTls, LEASE, OptionError};
+use self::announcing::Announced;
+use self::answer::encoded;
+use self::cluster::{Cluster, key};
+pub use self::options::{ATTEMPT, ENDPOINTS_MAX, EtcdOptions, EtcdTls, LEASE, OptionError};
 use super::alive::{Alive, Sight};
 use super::error::Asked;
 use super::seat::{Rule, Seat};
 use super::{Witness, WitnessError};
 
-/// The witness of one group in etcd.
+/// The witness of one group in etcd. Calls wait for each other.
 #[derive(Debug)]
 pub struct Etcd {
-    orders: Option<mpsc::UnboundedSender<Order>>,
-    alive: watch::Sender<Option<Alive>>,
-    thread: Option<JoinHandle<()>>,
+    cluster: Mutex<Cluster>,
+    announced: Arc<Announced>,
+    announcing: Option<JoinHandle<()>>,
+    has_ended: Arc<AtomicBool>,
 }
 
 /// What a watcher is told.
@@ -54,47 +56,41 @@ pub enum View {
 /// What hears of each change that is seen.
 pub type Watcher = Box<dyn FnMut(View) + Send>;
 
-/// What the thread is to do. Each caller waits for its answer, so there are as many as threads that call.
-enum Order {
-    Load(SyncSender<Result<Option<Seat>, WitnessError>>),
-    Record(Rule, Seat, SyncSender<Result<bool, WitnessError>>),
-    Maintain(bool, SyncSender<Result<(), WitnessError>>),
-    Watch(Watcher),
-}
-
 impl Etcd {
-    /// Starts the thread that talks to etcd. Etcd need not be there yet.
+    /// Starts the thread that says that this member is alive. Etcd need not be there yet.
     ///
     /// # Errors
     ///
     /// The options cannot be used, or the thread cannot be started.
     pub fn open(options: EtcdOptions) -> Result<Self, WitnessError> {
         options.check()?;
-        let (orders, taken) = mpsc::unbounded_channel();
-        let (alive, said) = watch::channel(None);
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(WitnessError::Thread)?;
-        let thread = std::thread::Builder::new()
-            .name("witness".to_owned())
-            .spawn(move || LocalSet::new().block_on(&runtime, serve(options, taken, said)))
-            .map_err(WitnessError::Thread)?;
-        Ok(Self { orders: Some(orders), alive, thread: Some(thread) })
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let cluster = Cluster::new(options.clone(), options.attempt, Arc::clone(&has_ended))?;
+        let announced = Arc::new(Announced::default());
+        let announcing = match options.member {
+            Some(member) => {
+                let (said, ended) = (Arc::clone(&announced), Arc::clone(&has_ended));
+                Some(announcing::start(options, member, said, ended)?)
+            }
+            None => None,
+        };
+        Ok(Self { cluster: Mutex::new(cluster), announced, announcing, has_ended })
     }
 
     /// Says that this member is alive, and what it is, from now on; `None`: that it is gone. Does not wait.
     pub fn announce(&self, alive: Option<Alive>) {
-        self.alive.send_if_modified(|said| {
-            let differs = *said != alive;
-            *said = alive;
-            differs
-        });
+        self.announced.say(alive);
     }
 
-    /// Calls `watcher` from the thread of the witness with what is seen of the group now, and after each change.
-    pub fn watch(&self, watcher: Watcher) {
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(Order::Watch(watcher));
-        }
+    /// Calls `watcher`, in a thread of its own, with what is seen of the group now and after each change, until some seconds
+    /// after this witness is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn watch(&self, watcher: Watcher) -> Result<(), WitnessError> {
+        let options = self.cluster().options.clone();
+        watching::start(options, watcher, Arc::clone(&self.has_ended))
     }
 
     /// Stops all promotion that nobody asks for, or allows it again.
@@ -103,94 +99,64 @@ impl Etcd {
     ///
     /// See [`WitnessError`].
     pub fn maintain(&self, is_maintenance: bool) -> Result<(), WitnessError> {
-        self.ask(|reply| Order::Maintain(is_maintenance, reply))
+        let mut cluster = self.cluster();
+        let name = cluster.options.maintenance_key();
+        let asked = Asked::Maintenance;
+        match is_maintenance {
+            true => {
+                let on = json!({"key": encoded(name), "value": encoded("on")});
+                cluster.call_known(asked, "/v3/kv/put", &on)?
+            }
+            false => cluster.call_known(asked, "/v3/kv/deleterange", &key(&name))?,
+        };
+        Ok(())
     }
 
-    fn ask<T>(
-        &self,
-        order: impl FnOnce(SyncSender<Result<T, WitnessError>>) -> Order,
-    ) -> Result<T, WitnessError> {
-        let (reply, answer) = sync_channel(1);
-        let orders = self.orders.as_ref().ok_or(WitnessError::Ended)?;
-        orders.send(order(reply)).map_err(|_| WitnessError::Ended)?;
-        answer.recv().map_err(|_| WitnessError::Ended)?
+    // A caller that has panicked leaves nothing half done: each call begins anew.
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Witness for Etcd {
     fn load(&self) -> Result<Option<Seat>, WitnessError> {
-        self.ask(Order::Load)
+        Ok(load(&mut self.cluster())?.map(|(seat, _)| seat))
     }
 
     fn record(&self, rule: Rule, wanted: &Seat) -> Result<bool, WitnessError> {
-        self.ask(|reply| Order::Record(rule, *wanted, reply))
+        record(&mut self.cluster(), rule, wanted)
     }
 }
 
 impl Drop for Etcd {
     /// The member's key goes, if etcd answers soon.
     fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.announced.wake();
+        if let Some(announcing) = self.announcing.take() {
+            let _ = announcing.join();
         }
-    }
-}
-
-// The program of the thread: ends when the handle is dropped.
-async fn serve(
-    options: EtcdOptions,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    said: watch::Receiver<Option<Alive>>,
-) {
-    let (ends, ended) = watch::channel(());
-    let announcing = options.member.map(|member| {
-        let task = announcing::announce(options.clone(), member, said, ended.clone());
-        tokio::task::spawn_local(task)
-    });
-    let mut cluster = Cluster::new(options, ATTEMPT);
-    while let Some(order) = orders.recv().await {
-        // A caller that is gone needs no answer.
-        match order {
-            Order::Load(reply) => {
-                let seat = load(&mut cluster).await;
-                let _ = reply.send(seat.map(|found| found.map(|(seat, _)| seat)));
-            }
-            Order::Record(rule, wanted, reply) => {
-                let _ = reply.send(record(&mut cluster, rule, &wanted).await);
-            }
-            Order::Maintain(is_maintenance, reply) => {
-                let _ = reply.send(maintain(&mut cluster, is_maintenance).await);
-            }
-            Order::Watch(watcher) => {
-                let options = cluster.options.clone();
-                tokio::task::spawn_local(watching::watch(options, watcher));
-            }
-        }
-    }
-    drop(ends);
-    if let Some(announcing) = announcing {
-        let _ = announcing.await;
     }
 }
 
 /// The record, and its revision.
-async fn load(cluster: &mut Cluster) -> Result<Option<(Seat, i64)>, WitnessError> {
-    let key = cluster.options.seat_key();
-    let found = cluster.call(Asked::Load, async |client| client.get(&*key, None).await).await?;
-    let Some(found) = found.kvs().first() else { return Ok(None) };
-    let seat = Seat::parse(&cluster.options.group, found.value())
-        .map_err(|cause| WitnessError::Foreign { place: format!("key {key}"), cause })?;
-    Ok(Some((seat, found.mod_revision())))
+fn load(cluster: &mut Cluster) -> Result<Option<(Seat, i64)>, WitnessError> {
+    let name = cluster.options.seat_key();
+    let answer = cluster.call_known(Asked::Load, "/v3/kv/range", &key(&name))?;
+    let pairs = answer.pairs().ok_or_else(|| cluster.garbled(Asked::Load))?;
+    let Some(pair) = pairs.first() else { return Ok(None) };
+    let seat = Seat::parse(&cluster.options.group, &pair.value)
+        .map_err(|cause| WitnessError::Foreign { place: format!("key {name}"), cause })?;
+    Ok(Some((seat, pair.revision)))
 }
 
 // Whatever became of a transaction, the record says it: a transaction whose answer was lost is asked for again, and takes effect
 // once, because the first one changes the revision that the second one compares.
-async fn record(cluster: &mut Cluster, rule: Rule, wanted: &Seat) -> Result<bool, WitnessError> {
-    let key = cluster.options.seat_key();
-    let value = wanted.emit(&cluster.options.group);
+fn record(cluster: &mut Cluster, rule: Rule, wanted: &Seat) -> Result<bool, WitnessError> {
+    let (name, value) =
+        (encoded(cluster.options.seat_key()), encoded(wanted.emit(&cluster.options.group)));
     for _ in 0..ROUNDS_MAX {
-        let recorded = load(cluster).await?;
+        let recorded = load(cluster)?;
         let (seat, revision) = match &recorded {
             Some((seat, revision)) => (Some(seat), *revision),
             None => (None, 0),
@@ -201,28 +167,17 @@ async fn record(cluster: &mut Cluster, rule: Rule, wanted: &Seat) -> Result<bool
         if !rule.allows(seat, wanted) {
             return Ok(false);
         }
-        let change = async |client: &mut etcd_client::Client| {
-            let is_still = Compare::mod_revision(&*key, CompareOp::Equal, revision);
-            let txn = Txn::new().when([is_still]).and_then([TxnOp::put(&*key, &*value, None)]);
-            client.txn(txn).await
-        };
-        if cluster.call(Asked::Record, change).await?.succeeded() {
+        let is_still = json!({
+            "key": name, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string(),
+        });
+        let put = json!({"request_put": {"key": name, "value": value}});
+        let change = json!({"compare": [is_still], "success": [put]});
+        if cluster.call_known(Asked::Record, "/v3/kv/txn", &change)?.is("succeeded") {
             return Ok(true);
         }
     }
     Err(WitnessError::Contended { rounds: ROUNDS_MAX })
 }
 
-async fn maintain(cluster: &mut Cluster, is_maintenance: bool) -> Result<(), WitnessError> {
-    let key = cluster.options.maintenance_key();
-    let change = async |client: &mut etcd_client::Client| match is_maintenance {
-        true => client.put(&*key, "on", None).await.map(|_| ()),
-        false => client.delete(&*key, None).await.map(|_| ()),
-    };
-    cluster.call(Asked::Maintenance, change).await
-}
-
-/// How long an endpoint is waited for.
-pub const ATTEMPT: Duration = Duration::from_secs(3);
 /// A record that changes so often under a member is none that this member should change.
 const ROUNDS_MAX: u32 = 16;

@@ -22,6 +22,8 @@ pub struct EtcdOptions {
     pub tls: Option<EtcdTls>,
     /// After this time without a sign of life a member counts as gone. Whole seconds; etcd may make it longer.
     pub lease: Duration,
+    /// How long one endpoint has to answer before the next one is asked.
+    pub attempt: Duration,
 }
 
 /// Certificates as PEM.
@@ -29,16 +31,15 @@ pub struct EtcdOptions {
 pub struct EtcdTls {
     /// Whose certificates are believed.
     pub authority: Vec<u8>,
-    /// The certificate of this member, and its key.
+    /// The certificates of this member, its own first, and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in the certificates of etcd, where it is not that of the address.
-    pub name: Option<String>,
 }
 
 impl EtcdOptions {
-    /// Without user and certificates, and with a lease of [`LEASE`].
+    /// Without user and certificates, with a lease of [`LEASE`] and attempts of [`ATTEMPT`].
     pub fn new(group: GroupId, member: Option<MemberId>, endpoints: Vec<String>) -> Self {
-        Self { group, member, endpoints, user: None, tls: None, lease: LEASE }
+        let (lease, attempt) = (LEASE, ATTEMPT);
+        Self { group, member, endpoints, user: None, tls: None, lease, attempt }
     }
 
     pub(super) fn check(&self) -> Result<(), OptionError> {
@@ -59,6 +60,9 @@ impl EtcdOptions {
         }
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) || self.lease.subsec_nanos() != 0 {
             return Err(OptionError::Lease { found: self.lease });
+        }
+        if !(ATTEMPT_MIN..=ATTEMPT_MAX).contains(&self.attempt) {
+            return Err(OptionError::Attempt { found: self.attempt });
         }
         Ok(())
     }
@@ -94,13 +98,14 @@ impl fmt::Debug for EtcdOptions {
             .field("user", &user)
             .field("tls", &self.tls)
             .field("lease", &self.lease)
+            .field("attempt", &self.attempt)
             .finish()
     }
 }
 
 impl fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdTls").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("EtcdTls").finish_non_exhaustive()
     }
 }
 
@@ -131,6 +136,14 @@ pub enum OptionError {
         /// Whether it is `http`.
         is_plain: bool,
     },
+    /// Certificates that are none.
+    #[error("{what} for etcd {}: it has to be PEM", if *is_missing { "has nothing of the kind in it" } else { "cannot be read" })]
+    Pem {
+        /// Which.
+        what: &'static str,
+        /// Whether the PEM has something else in it.
+        is_missing: bool,
+    },
     /// No member has such a number.
     #[error("members of a group have the numbers 0 to {}", MEMBERS_MAX - 1)]
     Member,
@@ -140,8 +153,18 @@ pub enum OptionError {
         /// How long.
         found: Duration,
     },
+    /// Too short or too long.
+    #[error("{found:?} for an endpoint to answer is not possible: it is 100 ms to 60 s")]
+    Attempt {
+        /// How long.
+        found: Duration,
+    },
 }
 
+/// How long an endpoint is waited for, unless an operator wants it otherwise.
+pub const ATTEMPT: Duration = Duration::from_secs(3);
+const ATTEMPT_MIN: Duration = Duration::from_millis(100);
+const ATTEMPT_MAX: Duration = Duration::from_secs(60);
 /// The lease, unless an operator wants another one.
 pub const LEASE: Duration = Duration::from_secs(5);
 /// Endpoints at most: etcd's own members are seldom more than seven.
@@ -164,7 +187,7 @@ mod tests {
 
     #[test]
     fn options_that_cannot_work_are_refused_with_the_reason() {
-        let tls = EtcdTls { authority: Vec::new(), identity: None, name: None };
+        let tls = EtcdTls { authority: Vec::new(), identity: None };
         let at = "http://127.0.0.1:2379";
         assert_eq!(options(&[at]).check(), Ok(()));
         assert_eq!(options(&[at; ENDPOINTS_MAX]).check(), Ok(()));
@@ -177,6 +200,7 @@ mod tests {
             (EtcdOptions { member: Some(MemberId(8)), ..options(&[at]) }, "numbers 0 to 7"),
             (EtcdOptions { lease: Duration::ZERO, ..options(&[at]) }, "1 to 300"),
             (EtcdOptions { lease: Duration::from_millis(1500), ..options(&[at]) }, "whole seconds"),
+            (EtcdOptions { attempt: Duration::ZERO, ..options(&[at]) }, "100 ms to 60 s"),
         ];
         for (options, says) in cases {
             let said = options.check().unwrap_err().to_string();

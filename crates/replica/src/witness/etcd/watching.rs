@@ -1,76 +1,101 @@
 //! Sees who is alive in a group, and what its record says.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
-use tokio::time::{Instant, timeout_at};
+use serde_json::json;
 
-use super::cluster::Cluster;
+use super::answer::{Change, Pair};
+use super::cluster::{Cluster, Stream, below};
 use super::options::{ALIVE, EtcdOptions, MAINTENANCE, SEAT};
-use super::{ATTEMPT, View, Watcher};
+use super::{View, Watcher};
 use crate::names::{MEMBERS_MAX, MemberId};
 use crate::witness::WitnessError;
 use crate::witness::alive::{Alive, Sight};
 use crate::witness::error::Asked;
 use crate::witness::seat::Seat;
 
-/// Tells `watcher` what is seen, for ever.
-pub(super) async fn watch(options: EtcdOptions, mut watcher: Watcher) {
-    let mut cluster = Cluster::new(options, ATTEMPT);
+/// Starts a thread that tells `watcher` what is seen, until `has_ended`.
+pub(super) fn start(
+    options: EtcdOptions,
+    mut watcher: Watcher,
+    has_ended: Arc<AtomicBool>,
+) -> Result<(), WitnessError> {
+    let attempt = options.attempt;
+    let mut cluster = Cluster::new(options, attempt, Arc::clone(&has_ended))?;
     let mut told = None;
-    loop {
-        let began = Instant::now();
-        if let Err(error) = look(&mut cluster, &mut watcher, &mut told).await {
-            told = None;
-            watcher(View::Blind(error));
-        }
-        tokio::time::sleep_until(began + PAUSE).await;
-    }
+    std::thread::Builder::new()
+        .name("watch".to_owned())
+        .spawn(move || {
+            let is_over = || has_ended.load(Ordering::Relaxed);
+            while !is_over() {
+                let began = Instant::now();
+                let mut tell = |view| {
+                    if !is_over() {
+                        watcher(view);
+                    }
+                };
+                if let Err(error) = look(&mut cluster, &mut tell, &mut told) {
+                    told = None;
+                    tell(View::Blind(error));
+                }
+                std::thread::sleep(PAUSE.saturating_sub(began.elapsed()));
+            }
+        })
+        .map(|_| ())
+        .map_err(WitnessError::Thread)
 }
 
 // One look at everything, then what changes, until the look is too old: a watch that is stuck looks like a group in which nothing
 // happens. The look is one that most members of etcd agree on.
-async fn look(
+fn look(
     cluster: &mut Cluster,
-    watcher: &mut Watcher,
+    tell: &mut impl FnMut(View),
     told: &mut Option<Sight>,
 ) -> Result<(), WitnessError> {
-    let prefix = cluster.options.prefix();
-    let until = Instant::now() + LOOK_AGE_MAX;
-    let see = async |client: &mut Client| {
-        let found = client.get(&*prefix, Some(GetOptions::new().with_prefix())).await?;
-        let revision = found.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
-        let stream = client.watch(&*prefix, Some(options)).await?;
-        Ok((found, stream))
-    };
-    let (found, mut stream) = cluster.call(Asked::Watch, see).await?;
-    let mut keys: Keys = found.kvs().iter().map(|kv| (kv.key().to_owned(), value(kv))).collect();
-    loop {
-        let sight = sight(&cluster.options, &keys)?;
-        if told.as_ref() != Some(&sight) {
-            watcher(View::Seen(sight.clone()));
-            *told = Some(sight);
-        }
-        if !next(&mut stream, &mut keys, until).await {
-            return Ok(());
-        }
+    let all = below(&cluster.options.prefix());
+    let found = cluster.call_known(Asked::Watch, "/v3/kv/range", &all)?;
+    let pairs = found.pairs().ok_or_else(|| cluster.garbled(Asked::Watch))?;
+    let mut keys: Keys = pairs.into_iter().map(kept).collect();
+    see(cluster, &keys, tell, told)?;
+    let mut wanted = all;
+    wanted["start_revision"] = (found.revision() + 1).to_string().into();
+    let create = json!({"create_request": wanted});
+    let mut stream = cluster.stream(Asked::Watch, "/v3/watch", &create, LOOK_AGE_MAX)?;
+    while next(&mut stream, &mut keys) {
+        see(cluster, &keys, tell, told)?;
     }
+    Ok(())
+}
+
+fn see(
+    cluster: &Cluster,
+    keys: &Keys,
+    tell: &mut impl FnMut(View),
+    told: &mut Option<Sight>,
+) -> Result<(), WitnessError> {
+    let sight = sight(&cluster.options, keys)?;
+    if told.as_ref() != Some(&sight) {
+        tell(View::Seen(sight.clone()));
+        *told = Some(sight);
+    }
+    Ok(())
 }
 
 // Applies what changes; false when it is time to look again.
-async fn next(stream: &mut WatchStream, keys: &mut Keys, until: Instant) -> bool {
-    let Ok(Ok(Some(response))) = timeout_at(until, stream.message()).await else { return false };
-    if response.canceled() {
+fn next(stream: &mut Stream, keys: &mut Keys) -> bool {
+    let Some(answer) = stream.next() else { return false };
+    let Some(changes) = answer.changes().filter(|_| !answer.is("canceled")) else { return false };
+    if answer.error().is_some() {
         return false;
     }
-    for event in response.events() {
-        let Some(kv) = event.kv() else { continue };
-        match event.event_type() {
-            EventType::Put => keys.insert(kv.key().to_owned(), value(kv)),
-            EventType::Delete => keys.remove(kv.key()),
-        };
+    for change in changes {
+        match change {
+            Change::Put(pair) => keys.extend([kept(pair)]),
+            Change::Gone(key) => drop(keys.remove(&key)),
+        }
     }
     keys.len() <= KEYS_MAX
 }
@@ -102,9 +127,10 @@ fn sight(options: &EtcdOptions, keys: &Keys) -> Result<Sight, WitnessError> {
 type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
 
 // More than any value of ours is not kept.
-fn value(kv: &KeyValue) -> Vec<u8> {
-    let value = kv.value();
-    value[..value.len().min(VALUE_MAX)].to_vec()
+fn kept(pair: Pair) -> (Vec<u8>, Vec<u8>) {
+    let Pair { key, mut value, .. } = pair;
+    value.truncate(VALUE_MAX);
+    (key, value)
 }
 
 /// What is seen is looked at anew after this time, with all that it takes.
