@@ -165,24 +165,21 @@ impl Answers {
                     .collect())
             }
             Asked::Promote { force } => {
-                let before = self.newest_event();
+                let before = self.told();
                 self.granted(|member| member.promote(force).map_err(|error| error.to_string()))?;
-                // The witness is asked while it is about to be the source.
                 self.wait_until(before, "this member is the source", |status| status.is_ready)
             }
             Asked::Demote => {
-                let before = self.newest_event();
+                let before = self.told();
                 self.wish(Wish::Demote)?;
-                self.wait_until(before, "this member is no source any more", |status| {
-                    !status.is_source
-                })
+                let what = "this member is no source any more";
+                self.wait_until(before, what, |status| !status.is_source)
             }
             Asked::Reverse { to } => {
-                let (nonce, before) = (self.nonce()?, self.newest_event());
+                let (before, nonce) = (self.told(), self.nonce()?);
                 self.wish(Wish::Reverse { to: MemberId(to), nonce })?;
-                self.wait_until(before, "this member is no source any more", |status| {
-                    !status.is_source
-                })
+                let what = "this member is no source any more";
+                self.wait_until(before, what, |status| !status.is_source)
             }
             Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
             Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
@@ -224,25 +221,27 @@ impl Answers {
         })
     }
 
-    // What is not granted is told as an event at once.
+    // What is not granted at all is told as an event at once.
     fn granted(&self, want: impl FnOnce(&Member) -> Result<(), String>) -> Result<Value, String> {
-        let before = self.newest_event();
+        let before = self.told();
         want(&self.member)?;
-        self.denied_since(before).map_or(Ok(Value::Null), Err)
+        self.denied(before).map_or(Ok(Value::Null), Err)
     }
 
-    fn newest_event(&self) -> u64 {
+    /// The number of the newest event.
+    fn told(&self) -> u64 {
         self.member.events(0).last().map_or(0, |noted| noted.number)
     }
 
-    fn denied_since(&self, before: u64) -> Option<String> {
-        self.member.events(before).iter().find_map(|noted| match noted.news {
+    /// What was denied behind an event.
+    fn denied(&self, since: u64) -> Option<String> {
+        self.member.events(since).iter().find_map(|noted| match noted.news {
             News::Denied(denial) => Some(denial.to_string()),
             _ => None,
         })
     }
 
-    // It may be denied late: by the witness, or because a member is in sync no more.
+    // What a witness or another member does not agree to is told as an event later.
     fn wait_until(
         &self,
         before: u64,
@@ -254,8 +253,8 @@ impl Answers {
             if is_so(&self.member.report().status) {
                 return Ok(Value::Null);
             }
-            if let Some(denial) = self.denied_since(before) {
-                return Err(denial);
+            if let Some(denied) = self.denied(before) {
+                return Err(denied);
             }
             std::thread::sleep(PAUSE);
             left = left.saturating_sub(PAUSE);
