@@ -14,7 +14,7 @@ impl Core {
         let Some(source) = self.source() else { return };
         if source.stage == Stage::Proposing(number) {
             let begins = source.begins.take().filter(|_| is_taken);
-            let Some(Begins { epoch, is_forced, in_sync, is_promoted }) = begins else {
+            let Some(Begins { epoch, is_forced, in_sync, is_promoted, .. }) = begins else {
                 self.tell(News::Denied(Denial::WitnessDisagrees));
                 self.step_down();
                 return;

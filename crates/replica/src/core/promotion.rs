@@ -88,11 +88,11 @@ impl Core {
         if !promotion.is_revoked || destination.connection().is_some() || !is_quiet {
             return;
         }
+        let Promotion { epoch, by_force, is_handed, .. } = promotion;
         // A member that waits for no flush may have lost what it had said to have.
-        let is_forced = promotion.by_force || (is_semi && !promotion.is_handed);
-        let alone = MemberSet::of(self.config.me);
-        let begins =
-            Begins { epoch: promotion.epoch, is_forced, in_sync: alone, is_promoted: true };
+        let is_forced = by_force || (is_semi && !is_handed);
+        let in_sync = MemberSet::of(self.config.me);
+        let begins = Begins { epoch, is_forced, by_force, in_sync, is_promoted: true };
         self.become_source(begins, MemberSet::NONE);
     }
 }

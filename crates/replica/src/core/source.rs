@@ -52,7 +52,10 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begins {
     pub(super) epoch: Epoch,
+    /// Acknowledged writes may be lost by it.
     pub(super) is_forced: bool,
+    /// An operator wants it though the member may not be in sync: the witness lets that pass.
+    pub(super) by_force: bool,
     pub(super) in_sync: MemberSet,
     /// The member was no source before, so what it knew of the others is of an earlier time.
     pub(super) is_promoted: bool,
@@ -291,7 +294,8 @@ impl Core {
         let Epoch { number, restart, .. } = self.label.history.current();
         let known = if above.number == number { above.restart } else { 0 };
         let epoch = Epoch { number, restart: restart.max(known) + 1, nonce };
-        let begins = Begins { epoch, is_forced: false, in_sync, is_promoted: false };
+        let (is_forced, by_force, is_promoted) = (false, false, false);
+        let begins = Begins { epoch, is_forced, by_force, in_sync, is_promoted };
         self.become_source(begins, unseen);
         self.go_on();
         std::mem::take(&mut self.actions)
@@ -402,7 +406,7 @@ impl Core {
     /// Whether the epoch that is about to begin is begun by force, past what the witness would allow.
     pub fn begins_by_force(&self) -> bool {
         match &self.role {
-            Role::Source(source) => source.begins.is_some_and(|begins| begins.is_forced),
+            Role::Source(source) => source.begins.is_some_and(|begins| begins.by_force),
             Role::Destination(_) => false,
         }
     }

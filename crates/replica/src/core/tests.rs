@@ -151,6 +151,23 @@ fn a_member_that_is_promoted_waits_until_nothing_reaches_its_ring_any_more() {
 }
 
 #[test]
+fn only_an_operator_promotes_past_the_witness() {
+    for (my_mode, by_force) in
+        [(Mode::SemiSync, false), (Mode::Sync, false), (Mode::SemiSync, true), (Mode::Sync, true)]
+    {
+        let config = Config { my_mode, has_witness: true, ..config() };
+        let label =
+            Label { history: history(), in_sync: MemberSet(0b11), ..Core::first_label(&config) };
+        let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
+        let mut core = Core::new(config, Found { label, entries: entries(2), dirty });
+        core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 1, by_force }));
+        core.step(2, Event::Revoked);
+        assert!(core.is_source());
+        assert_eq!(core.begins_by_force(), by_force, "{my_mode:?}");
+    }
+}
+
+#[test]
 fn a_member_of_which_nothing_is_known_is_compared_whole() {
     let mut core = member(2);
     core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
