@@ -12,8 +12,10 @@ use replica::format::{
 };
 use replica::message::Message;
 use replica::ring::{Ring, Scanned};
-use replica::wire::WireError;
 use replica::wire::codec::{decode, encode};
+use replica::wire::{self, Policy, WireError};
+use replica::witness::etcd::answer::Answer;
+use replica::witness::{Alive, Seat, may_follow};
 use replica::{Epoch, EpochStart, GroupId, History, Lsn, MemberId};
 
 use crate::Input;
@@ -319,4 +321,41 @@ fn check_frame(frame: &[u8], message: &Message, payload_len: u32) {
     let mut encoded = Vec::new();
     encode(message, payload_len, &mut encoded).expect("it was decoded");
     assert_eq!(encoded, frame);
+}
+
+/// Bytes that are expanded to any length, and bytes that are compressed and expanded again.
+pub(crate) fn expand(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (choice, len) = (input.byte(), usize::from(input.u16()));
+    let bytes = input.rest();
+    let encoding = [Encoding::Plain, Encoding::Lz4, Encoding::Zstd][usize::from(choice % 3)];
+    let mut out = Vec::new();
+    match wire::expand(encoding, bytes, len, &mut out) {
+        Ok(()) => assert_eq!(out.len(), len),
+        Err(_) => assert!(out.is_empty()),
+    }
+    let policy = [Policy::Lz4, Policy::Zstd, Policy::Adaptive][usize::from(choice / 3 % 3)];
+    let mut stored = Vec::new();
+    let encoding = wire::compress(policy, bytes, &mut stored);
+    if encoding != Encoding::Plain {
+        assert!(stored.len() < bytes.len());
+        wire::expand(encoding, &stored, bytes.len(), &mut out).expect("what was compressed");
+        assert_eq!(out, bytes);
+    }
+}
+
+/// What a witness holds, what members say of themselves there, and what etcd answers.
+pub(crate) fn witness(data: &[u8]) {
+    if let Ok(seat) = Seat::parse(&GROUP, data) {
+        assert!(seat.is_sound());
+        assert_eq!(seat.emit(&GROUP).as_bytes(), data);
+        assert!(may_follow(Some(&seat), &seat));
+    }
+    if let Ok(alive) = Alive::parse(data) {
+        assert_eq!(alive.emit().as_bytes(), data);
+    }
+    for answer in [Answer::parse(data), Answer::parse_line(data)].into_iter().flatten() {
+        let _ = (answer.error(), answer.revision(), answer.number("TTL"), answer.text("token"));
+        let _ = (answer.pairs(), answer.changes(), answer.is("succeeded"));
+    }
 }

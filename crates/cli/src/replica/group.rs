@@ -55,7 +55,7 @@ pub(crate) struct GroupFile {
     #[serde(default)]
     pub(crate) etcd: Option<EtcdEntry>,
     /// What runs on the volumes, in the order in which it starts at the source.
-    #[serde(default, rename = "unit")]
+    #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
     pub(crate) units: Vec<UnitEntry>,
     #[serde(rename = "volume")]
     pub(crate) volumes: Vec<VolumeEntry>,
@@ -89,7 +89,7 @@ pub(crate) struct MemberEntry {
     #[serde(default)]
     pub(crate) mode: EntryMode,
     /// Files or devices of the volumes, in their order.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) volumes: Vec<PathBuf>,
 }
 
@@ -564,6 +564,13 @@ mod tests {
         Group::write(&path, &file(), false).unwrap();
         Group::write(&path, &file(), false).unwrap_err();
         let group = Group::read(&path).unwrap();
+        // A person can add tables to it.
+        let text = fs::read_to_string(&path).unwrap();
+        let with_etcd =
+            format!("{text}\n[etcd]\nendpoints = [\"http://a:2379\"]\nautomatic = true\n");
+        let with_unit = format!("{with_etcd}\n[[unit]]\nsystemd = \"srv.mount\"\n");
+        fs::write(&path, with_unit).unwrap();
+        assert_eq!(Group::read(&path).unwrap().file.units.len(), 1);
         assert_eq!(group.id.to_string(), file().id);
         assert_eq!(group.file.volumes[0].size, Size(1 << 30));
         assert_eq!(group.member("beta").unwrap().number, 1);

@@ -2,11 +2,12 @@
 //!
 //! [`codec`] turns messages into bytes and back. An [`Identity`] says who a member is and how that is proved. [`dial`]
 //! makes a [`Link`] to another member, [`Listener`] takes in those that others make. Behind the proof a link is two
-//! halves, a [`Sender`] and a [`Receiver`], each for a thread of its own.
+//! halves, a [`Sender`] and a [`Receiver`], each for a thread of its own. [`compress`] makes the payloads of records smaller.
 //!
 //! docs/replica-wire.md has the bytes.
 
 pub mod codec;
+mod compress;
 mod denial;
 mod dial;
 mod error;
@@ -25,6 +26,7 @@ mod tests;
 mod verify;
 
 pub use self::codec::{PAYLOAD_MAX, WireError};
+pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand};
 pub use self::denial::Denial;
 pub use self::dial::dial;
 pub use self::error::LinkError;
@@ -34,32 +36,3 @@ pub use self::link::{Closer, Link, Receiver, Sender};
 pub use self::listener::{LINKS_MAX, Listener, Listening, STRANGERS_MAX};
 pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
 pub use self::record::RecordError;
-/// stub
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Policy {
-    /// n
-    #[default]
-    None,
-    /// l
-    Lz4,
-    /// z
-    Zstd,
-    /// a
-    Adaptive,
-}
-/// stub
-pub fn compress(_: Policy, _: &[u8], _: &mut Vec<u8>) -> crate::format::Encoding {
-    crate::format::Encoding::Plain
-}
-#[derive(Debug)]
-/// stub
-pub struct ExpandError;
-/// stub
-pub fn expand(
-    _: crate::format::Encoding,
-    _: &[u8],
-    _: usize,
-    _: &mut Vec<u8>,
-) -> Result<(), ExpandError> {
-    todo!()
-}

@@ -2,6 +2,7 @@
 
 use replica::core::{Action, Event, Lane, News};
 use replica::message::Message;
+use replica::witness::{Seat, may_follow};
 use replica::{Epoch, MemberId, MemberSet};
 
 use crate::disk::cells;
@@ -253,16 +254,13 @@ impl World<'_> {
         if !self.plan.has_witness {
             return true;
         }
-        let record = self.witness;
-        let is_same = epoch == record.epoch && source == record.source;
-        let changes = is_same && version == record.version + 1;
-        let begins = epoch.rank() > record.epoch.rank()
-            && (epoch.number > record.epoch.number || source == record.source)
-            && record.in_sync.contains(source)
-            && version == 1;
-        if changes || begins {
+        let Record { epoch: was, source: of, in_sync: had, version: at } = self.witness;
+        let recorded = Seat { epoch: was, source: of, in_sync: had, set_version: at };
+        let wanted = Seat { epoch, source, in_sync, set_version: version };
+        let is_taken = may_follow(Some(&recorded), &wanted);
+        if is_taken {
             self.witness = Record { epoch, source, in_sync, version };
         }
-        changes || begins
+        is_taken
     }
 }

@@ -1,0 +1,180 @@
+//! What replication costs: writes to a group of two members over loopback beside the same writes to a group of one, which is
+//! the log alone, in turns.
+//!
+//! ```text
+//!   group_cost DIRECTORY [SECONDS] [ROUNDS]
+//! ```
+//! Each row is a pattern of writes; rates are medians over the rounds, and the ratio is that of the medians. The members are
+//! threads of one process, each with a log and a volume in files of its own below DIRECTORY.
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use basics::Environment;
+use block::{BlockDevice, FileDevice, Survives};
+use replica::core::{Config, Congestion, Core, Mode};
+use replica::format::Geometry;
+use replica::ring::{CreateOptions, Ring};
+use replica::runtime::{Member, Setup};
+use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::witness::NoWitness;
+use replica::{GroupId, MemberId, MemberSet};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const SIZE: u64 = 256 << 20;
+const CAPACITY: u64 = 256 << 20;
+const MAP: pmem::OpenOptions = pmem::OpenOptions { emulate_persistence: true };
+/// Bytes of a write, and writers.
+const PATTERNS: [(usize, u64); 4] = [(4096, 1), (4096, 32), (128 << 10, 1), (128 << 10, 8)];
+
+fn main() -> Result<()> {
+    let mut words = std::env::args().skip(1);
+    let directory = words.next().ok_or("group_cost DIRECTORY [SECONDS] [ROUNDS]")?;
+    let seconds: f64 = words.next().map_or(Ok(1.0), |word| word.parse())?;
+    let rounds: usize = words.next().map_or(Ok(5), |word| word.parse())?;
+    let place = tempfile::tempdir_in(directory)?;
+    let arms = [
+        ("alone", group(&place.path().join("alone"), 1)?),
+        ("two members", group(&place.path().join("two"), 2)?),
+    ];
+    let class = pmem::classify(&File::open(place.path().join("alone-0/ring"))?)?;
+    println!("logs of class {class}; {rounds} rounds of {seconds} s each, in turns");
+    println!(
+        "{:>9} {:>4} {:>14} {:>14} {:>7} {:>12} {:>12}",
+        "bytes", "QD", "alone /s", "two /s", "ratio", "alone us", "two us"
+    );
+    for (len, depth) in PATTERNS {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (rates, (_, members)) in rates.iter_mut().zip(&arms) {
+                rates.push(rate(members, len, depth, Duration::from_secs_f64(seconds)));
+            }
+        }
+        let [alone, two] = rates.map(|mut rates| {
+            rates.sort_by(f64::total_cmp);
+            rates[rates.len() / 2]
+        });
+        let us = |rate: f64| 1e6 * number(depth) / rate;
+        println!(
+            "{len:>9} {depth:>4} {alone:>14.0} {two:>14.0} {:>7.2} {:>12.1} {:>12.1}",
+            two / alone,
+            us(alone),
+            us(two)
+        );
+    }
+    Ok(())
+}
+
+/// Answered writes a second.
+fn rate(members: &[Member], len: usize, depth: u64, time: Duration) -> f64 {
+    let device = &members[0].devices()[0];
+    let (stops, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for writer in 0..depth {
+            let (stops, count) = (&stops, &count);
+            scope.spawn(move || {
+                let bytes = vec![u8::try_from(writer).unwrap_or(1); len];
+                let places = SIZE / len as u64;
+                let mut at = writer * 7919;
+                while !stops.load(Ordering::Relaxed) {
+                    at = at
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let offset = (at >> 33) % places * len as u64;
+                    if let Err(error) = device.write(offset, &bytes, Survives::Durable) {
+                        eprintln!("a write failed: {error}");
+                        return;
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        thread::sleep(time);
+        stops.store(true, Ordering::Relaxed);
+    });
+    number(count.into_inner()) / began.elapsed().as_secs_f64()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of seconds")]
+const fn number(count: u64) -> f64 {
+    count as f64
+}
+
+/// A group whose member 0 is the source, and all others are in sync.
+fn group(path: &Path, count: u8) -> Result<Vec<Member>> {
+    let listeners = (0..count)
+        .map(|_| Listener::bind("127.0.0.1:0"))
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let addresses: Vec<(MemberId, Vec<String>)> = (0..)
+        .map(MemberId)
+        .zip(listeners.iter().map(|it| vec![it.local_addr().to_string()]))
+        .collect();
+    let all = (0..count).fold(MemberSet::NONE, |all, it| all.with(MemberId(it)));
+    let mut members = Vec::new();
+    for (me, listener) in (0..count).zip(listeners) {
+        let directory = path.with_file_name(format!(
+            "{}-{me}",
+            path.file_name().and_then(|name| name.to_str()).unwrap_or("group")
+        ));
+        std::fs::create_dir_all(directory.join("kept"))?;
+        let config = Config {
+            group: GroupId(*b"what it will be."),
+            me: MemberId(me),
+            my_mode: Mode::Sync,
+            others: all.without(MemberId(me)).iter().map(|other| (other, Mode::Sync)).collect(),
+            volumes: vec![SIZE],
+            capacity: CAPACITY,
+            least_in_sync: u32::from(count),
+            has_witness: false,
+            congestion: Congestion::DirtyMap,
+            window: 16 << 20,
+            silence_ns: 10_000_000_000,
+            retention_ns: 0,
+            copy_window: 8 << 20,
+        };
+        let options = CreateOptions {
+            geometry: Geometry::new(CAPACITY, 1),
+            overwrite: false,
+            fills: true,
+            medium: MAP,
+        };
+        let ring = Ring::create(&directory.join("ring"), &Core::first_label(&config), options)?;
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(directory.join("volume"))?;
+        file.set_len(SIZE)?;
+        let volume: Arc<dyn BlockDevice> = Arc::new(FileDevice::new(file)?);
+        members.push(Member::start(Setup {
+            identity: Identity::from_secret(
+                config.group,
+                config.me,
+                all,
+                b"a secret of a measurement",
+            )?,
+            config,
+            ring,
+            volumes: vec![volume],
+            directory: directory.join("kept"),
+            map: MAP,
+            addresses: addresses.clone(),
+            links: LinkOptions::default(),
+            listener,
+            witness: Arc::new(NoWitness),
+            compression: Policy::None,
+            rpo: None,
+            environment: Environment::host(),
+        })?);
+    }
+    members[0].promote(true)?;
+    while !members[0].report().status.is_ready || members[0].report().status.in_sync != all {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(members)
+}
