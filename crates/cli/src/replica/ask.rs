@@ -165,17 +165,21 @@ impl Answers {
                     .collect())
             }
             Asked::Promote { force } => {
+                let before = self.told();
                 self.granted(|member| member.promote(force).map_err(|error| error.to_string()))?;
-                self.wait_until("this member is the source", |status| status.is_source)
+                self.wait_until(before, "this member is the source", |status| status.is_ready)
             }
             Asked::Demote => {
+                let before = self.told();
                 self.wish(Wish::Demote)?;
-                self.wait_until("this member is no source any more", |status| !status.is_source)
+                let what = "this member is no source any more";
+                self.wait_until(before, what, |status| !status.is_source)
             }
             Asked::Reverse { to } => {
-                let nonce = self.nonce()?;
+                let (before, nonce) = (self.told(), self.nonce()?);
                 self.wish(Wish::Reverse { to: MemberId(to), nonce })?;
-                self.wait_until("this member is no source any more", |status| !status.is_source)
+                let what = "this member is no source any more";
+                self.wait_until(before, what, |status| !status.is_source)
             }
             Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
             Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
@@ -217,19 +221,30 @@ impl Answers {
         })
     }
 
-    // What is not granted is told as an event at once.
+    // What is not granted at all is told as an event at once.
     fn granted(&self, want: impl FnOnce(&Member) -> Result<(), String>) -> Result<Value, String> {
-        let before = self.member.events(0).last().map_or(0, |noted| noted.number);
+        let before = self.told();
         want(&self.member)?;
-        let denied = self.member.events(before).iter().find_map(|noted| match noted.news {
-            News::Denied(denial) => Some(denial),
-            _ => None,
-        });
-        denied.map_or(Ok(Value::Null), |denial| Err(denial.to_string()))
+        self.denied(before).map_or(Ok(Value::Null), Err)
     }
 
+    /// The number of the newest event.
+    fn told(&self) -> u64 {
+        self.member.events(0).last().map_or(0, |noted| noted.number)
+    }
+
+    /// What was denied behind an event.
+    fn denied(&self, since: u64) -> Option<String> {
+        self.member.events(since).iter().find_map(|noted| match noted.news {
+            News::Denied(denial) => Some(denial.to_string()),
+            _ => None,
+        })
+    }
+
+    // What a witness or another member does not agree to is told as an event later.
     fn wait_until(
         &self,
+        before: u64,
         what: &str,
         is_so: impl Fn(&replica::core::Status) -> bool,
     ) -> Result<Value, String> {
@@ -237,6 +252,9 @@ impl Answers {
         while !left.is_zero() {
             if is_so(&self.member.report().status) {
                 return Ok(Value::Null);
+            }
+            if let Some(denied) = self.denied(before) {
+                return Err(denied);
             }
             std::thread::sleep(PAUSE);
             left = left.saturating_sub(PAUSE);

@@ -75,7 +75,7 @@ pub struct Core {
     committed: Lsn,
     /// Everything below is in the volumes.
     applied: Lsn,
-    /// Up to where the volumes may have been written before this member started.
+    /// Up to where the volumes may have been written before this member started, or became a destination.
     replayed: Lsn,
     /// At a source: records above `applied` that are in their volume.
     applied_apart: Vec<Lsn>,
@@ -431,6 +431,17 @@ impl Core {
     /// Whether the volumes are a copy at one moment, and may be mounted.
     pub fn is_consistent(&self) -> bool {
         self.has_whole_copy() && self.applied >= self.replayed
+    }
+
+    /// Whether the volumes, once everything below an LSN is applied, hold that and nothing else: they can be compared
+    /// with what a source had there.
+    pub fn is_exact_at(&self, at: Lsn) -> bool {
+        let is_whole = match self.label.contents {
+            Contents::Consistent => true,
+            Contents::Mixed => false,
+            Contents::MixedUntil(until) => at >= until,
+        };
+        is_whole && at >= self.replayed
     }
 
     /// Whether volumes and ring have what a copy at one moment needs.
