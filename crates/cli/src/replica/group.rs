@@ -393,6 +393,9 @@ impl GroupFile {
                 self.log_size.text()
             ));
         }
+        if self.log_size.0 < LOG_LEAST {
+            return Err(format!("log_size: {} at least", Size(LOG_LEAST).text()));
+        }
         if self.volumes.is_empty() || self.volumes.len() > usize::from(replica::format::VOLUMES_MAX)
         {
             return Err(format!("volume: 1 to {} are possible", replica::format::VOLUMES_MAX));
@@ -523,6 +526,8 @@ pub(crate) const fn window() -> Size {
     Size(16 << 20)
 }
 
+/// Two of the longest records have room, wherever they begin.
+const LOG_LEAST: u64 = 4 << 20;
 /// Members say something every half second.
 const SILENCE_LEAST_MS: u64 = 1_500;
 /// Bytes of copies on the way to a member at most.
@@ -580,13 +585,14 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 7] = [
+        let wrong: [(&str, Change); 8] = [
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),
             ("two have one number", |file| file.members[1].number = 0),
             ("numbers are below", |file| file.members[1].number = 9),
             ("multiple of 4096", |file| file.volumes[0].size = Size(5000)),
             ("least_in_sync", |file| file.least_in_sync = 3),
             ("log_size", |file| file.log_size = Size(1)),
+            ("log_size: 4M at least", |file| file.log_size = Size(1 << 20)),
             ("letters", |file| file.volumes[0].name = "../x".to_owned()),
         ];
         for (words, change) in wrong {

@@ -1,6 +1,7 @@
 //! Describes groups, and makes what a member keeps on its machine.
 
 use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use replica::core::Core;
@@ -65,7 +66,9 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
         move |source| ReplicaFailure::File { path: path.clone(), source }
     };
     for directory in [member.directory.clone(), member.kept()] {
-        fs::create_dir_all(&directory).map_err(at(&directory))?;
+        // What members keep of volumes is for their user alone.
+        let mut made = fs::DirBuilder::new();
+        made.recursive(true).mode(0o700).create(&directory).map_err(at(&directory))?;
     }
     for (number, volume) in group.file.volumes.iter().enumerate() {
         let path = member.volume(number, volume);
@@ -73,7 +76,7 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
             continue;
         }
         let mut file = fs::OpenOptions::new();
-        let file = file.write(true).create_new(true).open(&path).map_err(at(&path))?;
+        let file = file.write(true).create_new(true).mode(0o600).open(&path).map_err(at(&path))?;
         file.set_len(volume.size.0).and_then(|()| file.sync_all()).map_err(at(&path))?;
     }
     let config = group.config(member);

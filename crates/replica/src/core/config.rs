@@ -1,6 +1,6 @@
 //! What an operator decides about a group.
 
-use crate::names::{GroupId, MemberId};
+use crate::names::{GroupId, MemberId, MemberSet};
 
 /// When a write is answered, as far as another member is concerned.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -58,6 +58,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// All members.
+    pub fn members(&self) -> MemberSet {
+        self.others.iter().fold(MemberSet::of(self.me), |all, (other, _)| all.with(*other))
+    }
+
     /// The mode of another member.
     pub fn mode_of(&self, member: MemberId) -> Option<Mode> {
         self.others.iter().find(|(other, _)| *other == member).map(|(_, mode)| *mode)

@@ -145,6 +145,23 @@ impl Core {
         });
     }
 
+    // A member that is suspended is told first that it is in sync no more: nobody promotes it then for one that is. Where
+    // too few are in sync it stays in the set, and is left so.
+    pub(super) fn leave_suspended(&mut self) {
+        let mut left = Vec::new();
+        let Some(source) = self.source() else { return };
+        let (confirmed, too_few) = (source.confirmed, source.told_too_few);
+        let changes = source.change.is_some();
+        for other in &mut source.peers {
+            let is_out = !confirmed.contains(other.member) || too_few;
+            if other.leaves && is_out && !changes {
+                other.leaves = false;
+                left.extend(other.connection().map(Action::Disconnect));
+            }
+        }
+        left.into_iter().for_each(|action| self.act(action));
+    }
+
     pub(super) fn finish_change(&mut self) {
         let Some(source) = self.source() else { return };
         let Some(change) = &source.change else { return };

@@ -95,6 +95,8 @@ pub(super) struct Other {
     /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
     pub(super) known: Lsn,
     pub(super) is_suspended: bool,
+    /// Its connection ends once it has been told that it is in sync no more.
+    pub(super) leaves: bool,
 }
 
 #[derive(Debug)]
@@ -176,7 +178,7 @@ pub enum Denied {
     /// Storage failed.
     #[error("the storage of this member failed")]
     Failed,
-    /// A payload is longer than [`PAYLOAD_MAX`].
+    /// A payload is longer than [`PAYLOAD_MAX`], or too long for the ring.
     #[error("the payload is too long")]
     TooLong,
 }
@@ -286,7 +288,8 @@ impl Core {
         // have gone on under another source.
         let in_sync = match self.config.has_witness {
             true => me,
-            false => MemberSet(self.label.in_sync.0 | me.0),
+            // Who is no member any more, because an operator has taken it out of the group, is not waited for.
+            false => MemberSet(self.label.in_sync.0 & self.config.members().0 | me.0),
         };
         let unseen = in_sync.without(self.config.me);
         let Epoch { number, restart, .. } = self.label.history.current();
@@ -322,6 +325,7 @@ impl Core {
                 compares: false,
                 known: Lsn(0),
                 is_suspended: false,
+                leaves: false,
             }
         };
         let peers = self.config.others.iter().map(other).collect();
@@ -367,6 +371,10 @@ impl Core {
         let is_open =
             source.is_ready() && source.handing_over.is_none() && source.confirmed.len() >= least;
         let span = (RECORD_HEADER_LEN + u64::from(draft.stored)).next_multiple_of(RECORD_ALIGN);
+        // Wherever it would begin, the ring has to have room for it once it is empty.
+        if span > self.order.capacity() / 2 {
+            return Err(Denied::TooLong);
+        }
         let left = self.order.until_wrap();
         let pads = left < span;
         let wanted = if pads { left + span } else { span };
@@ -410,6 +418,14 @@ impl Core {
         source.change.as_ref().filter(|change| change.number == proposal).map(|_| false)
     }
 
+    /// Whether another member was told to take over, and may have done so.
+    pub fn has_handed_over(&self) -> bool {
+        match &self.role {
+            Role::Source(source) => source.handing_over.is_some_and(|it| it.told.is_some()),
+            Role::Destination(_) => false,
+        }
+    }
+
     /// The epoch of this member, if it is a source.
     pub fn epoch(&self) -> Epoch {
         self.label.history.current()
@@ -421,6 +437,7 @@ impl Core {
         self.ship_all();
         self.copy_all();
         self.change_set();
+        self.leave_suspended();
         self.hand_over();
         self.settle_applied();
         if let Some(source) = self.source()
@@ -517,6 +534,7 @@ impl Core {
             self.act(Action::Disconnect(peer));
         } else {
             self.send(peer, Message::Refused(Refusal::IsSource(ours)));
+            self.act(Action::Disconnect(peer));
         }
     }
 

@@ -2,9 +2,11 @@
 
 use log::Lsn;
 
-use super::{Action, Config, Congestion, Core, Denial, Entry, Event, Found, Mode, News, Wish};
+use super::{
+    Action, Config, Congestion, Core, Denial, Denied, Draft, Entry, Event, Found, Mode, News, Wish,
+};
 use crate::dirty::DirtyMap;
-use crate::format::{Extent, Kind, Label, Position};
+use crate::format::{Encoding, Extent, Kind, Label, Position};
 use crate::message::{Message, Peer, Refusal};
 use crate::names::{Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
 
@@ -332,4 +334,50 @@ fn a_member_that_holds_nothing_of_a_group_that_has_begun_is_promoted_by_force_al
     let denied = [Action::Tell(News::Denied(Denial::NotInSync))];
     assert_eq!(core.step(1, wish(3, false)), denied);
     assert_eq!(core.step(2, wish(0, false)), [Action::Revoke], "the group begins");
+}
+
+#[test]
+fn a_copy_that_is_not_of_the_source_has_no_turn() {
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let told = core.step(3, Event::Said(SOURCE, follow(Lsn(3 * LEN), 3, Lsn(0))));
+    assert!(!core.may_receive_copy(SOURCE, EPOCH), "too early");
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+    assert!(core.may_receive_copy(SOURCE, EPOCH));
+    let other = Peer { member: MemberId(2), connection: 2 };
+    assert!(!core.may_receive_copy(other, EPOCH));
+    assert!(!core.may_receive_copy(SOURCE, Epoch { nonce: 8, ..EPOCH }));
+}
+
+#[test]
+fn a_member_that_was_taken_out_of_the_group_is_not_waited_for() {
+    let in_sync = MemberSet(0b11).with(MemberId(4));
+    let label =
+        Label { history: history(), in_sync, is_source: true, ..Core::first_label(&config()) };
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
+    let mut core = Core::new(config(), Found { label, entries: Vec::new(), dirty });
+    let asked = core.resume_as_source(1, 9, Epoch::default());
+    begin(&mut core, &asked);
+    core.step(5, Event::Wanted(Wish::GoOnWithout(SOURCE.member)));
+    assert!(core.status().is_ready, "{:?}", core.status());
+    assert_eq!(core.status().in_sync, MemberSet(0b11));
+}
+
+#[test]
+fn a_record_for_which_the_ring_may_never_have_room_is_refused() {
+    let mut core = source();
+    let len = config().capacity / 2;
+    let draft = |stored| Draft {
+        kind: Kind::Write,
+        encoding: Encoding::Plain,
+        stored,
+        offset: 0,
+        len: u64::from(stored),
+        volume: 0,
+        time_ns: 0,
+    };
+    let longest = u32::try_from(len - 64).unwrap();
+    assert_eq!(core.submit(draft(longest + 64), |_| 0).unwrap_err(), Denied::TooLong);
+    core.submit(draft(longest), |_| 0).unwrap();
 }

@@ -1,6 +1,6 @@
 //! What an operator may want of a source.
 
-use super::event::{Action, Wish};
+use super::event::Wish;
 use super::news::Denial;
 use super::source::{HandOver, Link};
 use super::{Core, Role};
@@ -26,15 +26,15 @@ impl Core {
             source.unseen = source.unseen.without(member);
         }
         let other = source.peer_mut(member).ok_or(Denial::NoSuchMember)?;
-        let connection = other.connection();
         match wish {
             Wish::Suspend(_) => {
                 other.is_suspended = true;
-                if let Some(peer) = connection {
-                    self.act(Action::Disconnect(peer));
-                }
+                other.leaves = other.connection().is_some();
             }
-            Wish::Resume(_) => other.is_suspended = false,
+            Wish::Resume(_) => {
+                other.is_suspended = false;
+                other.leaves = false;
+            }
             Wish::SetMode(_, mode) => {
                 other.mode = mode;
                 let of = self.config.others.iter_mut().find(|(of, _)| *of == member);

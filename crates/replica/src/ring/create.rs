@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -244,7 +245,8 @@ fn erase(medium: &dyn Medium, range: Range<u64>) -> Result<(), RingError> {
 /// Opens a file and locks it.
 fn own(path: &Path, create: bool) -> Result<File, OpenCause> {
     let mut options = File::options();
-    options.read(true).write(true).create(create).truncate(false);
+    // It holds what the volumes hold: for its owner alone.
+    options.read(true).write(true).create(create).truncate(false).mode(0o600);
     let file = options.open(path).map_err(OpenCause::Open)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
         match errno == rustix::io::Errno::WOULDBLOCK {

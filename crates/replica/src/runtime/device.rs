@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use block::{BlockDevice, BlockError, Extent as Status, Geometry, Survives, Zeroing};
 use log::Lsn;
@@ -32,6 +33,11 @@ impl BlockDevice for ReplicaDevice {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
+        // What is read is what is there when it is asked for: not at a member that may be the source no more.
+        while self.inner.hub.hands_over() {
+            self.check_open()?;
+            thread::sleep(LOOK_AGAIN);
+        }
         self.check_open()?;
         self.below().read(offset, out)
     }
@@ -290,6 +296,8 @@ fn length_of(bytes: &[u8]) -> u64 {
 /// The member is not the source.
 const NOT_SOURCE: BlockError = BlockError::ConfigElsewhere;
 const EINVAL: i32 = 22;
+/// How often a reader looks whether the member is the source still.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Bytes of one record of a longer write.
 const PAYLOAD_LEN: usize = PAYLOAD_MAX as usize;
 /// Bytes that one record zeroes at most, so that no record holds a lane for long.

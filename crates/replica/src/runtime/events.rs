@@ -24,6 +24,11 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn note(&mut self, time_ns: u64, news: News) {
+        // A member that refuses is asked again and again: that is one event, or it would push all others out.
+        let newest = self.kept.iter().rev().take(REPEATED);
+        if matches!(news, News::Refused(..)) && newest.into_iter().any(|noted| noted.news == news) {
+            return;
+        }
         self.count += 1;
         tracing::info!(event = news.number(), "{news}");
         if self.kept.len() == EVENTS_MAX {
@@ -38,5 +43,7 @@ impl Events {
     }
 }
 
+/// A refusal that is among so many of the newest events is no new one.
+const REPEATED: usize = 16;
 /// Events that are kept.
 const EVENTS_MAX: usize = 4096;

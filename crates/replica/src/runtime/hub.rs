@@ -8,7 +8,7 @@
 //! What is queued for one member goes out in this order, whoever queued it: copies and records are ordered by it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -39,6 +39,8 @@ pub(super) struct Hub {
     /// Which of the times at which this member was the source it is; 0 while it is not, and writers that are not committed
     /// fail.
     pub(super) tenure: AtomicU64,
+    /// Another member may be the source by now: nobody reads until that is known.
+    hands_over: AtomicBool,
 }
 
 /// What the lock protects.
@@ -143,6 +145,7 @@ impl Hub {
             dialers: Condvar::new(),
             committed: AtomicU64::new(committed.0),
             tenure: AtomicU64::new(0),
+            hands_over: AtomicBool::new(false),
         })
     }
 
@@ -182,6 +185,8 @@ impl Hub {
     /// [`Hub::step`] of a thread that has the lock.
     pub(super) fn step_locked(&self, state: &mut State, event: Event) {
         let actions = state.core.step(self.now(), event);
+        // Before the message that says so can be sent: the lock is held.
+        self.hands_over.store(state.core.has_handed_over(), Ordering::Release);
         self.take(state, actions);
     }
 
@@ -230,6 +235,16 @@ impl Hub {
     /// Queues work of a lane; nothing where no thread serves the lane.
     pub(super) fn queue(&self, state: &mut State, lane: Lane, work: Work) {
         if let (Some(queue), Some(bell)) = (state.queues.get_mut(&lane), self.bells.get(&lane)) {
+            // Who takes nothing, and goes on to ask and to say that it is there, would fill the memory.
+            let peer = work.peer().filter(|_| queue.len() >= QUEUED_MAX);
+            if let Some(connected) = peer.and_then(|peer| state.links.get_mut(peer)) {
+                tracing::warn!(
+                    ?peer,
+                    "a member takes nothing of what waits for it: its connection ends"
+                );
+                connected.close();
+                return;
+            }
             queue.push_back(work);
             bell.notify_one();
         }
@@ -355,6 +370,11 @@ impl Hub {
     }
 
     /// See the field.
+    pub(super) fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
+    }
+
+    /// See the field.
     pub(super) fn tenure(&self) -> u64 {
         self.tenure.load(Ordering::Acquire)
     }
@@ -365,6 +385,8 @@ impl Hub {
     }
 }
 
+/// Messages, copies and orders to send records that wait for one member at most. Its connection ends with the next one.
+const QUEUED_MAX: usize = 1 << 18;
 /// How long what was said last may take to reach the other end.
 const LINGER_NS: u64 = 500_000_000;
 /// A thread that waits for the other end of a connection looks again after this.

@@ -21,7 +21,7 @@ use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
 use crate::format::{Extent, check_sequence};
 use crate::message::{DIGEST_GRANULE, Message, Peer};
-use crate::names::MemberId;
+use crate::names::{MEMBERS_MAX, MemberId};
 use crate::wire::{Closer, Link, LinkError, Receiver, Sender};
 
 /// The connections that have not ended.
@@ -54,7 +54,15 @@ impl Connected {
 }
 
 impl Links {
+    /// The oldest of too many of one member ends.
     pub(super) fn add(&mut self, connected: Connected) -> Peer {
+        let member = connected.member;
+        let mut same = self.open.values_mut().filter(|it| it.member == member);
+        if let Some(oldest) = same.next()
+            && same.count() + 1 >= LINKS_OF_MEMBER_MAX
+        {
+            oldest.close();
+        }
         self.made += 1;
         let peer = Peer { member: connected.member, connection: self.made };
         self.failures.remove(&peer.member);
@@ -427,7 +435,9 @@ fn length<T>(items: &[T]) -> u64 {
 const SHIPPED_MAX: u64 = 1 << 20;
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
-/// Connections at once. Each other member needs one; a second one ends the first.
-const LINKS_MAX: usize = 32;
+/// Connections of one member at once. It needs one; a second one ends the first.
+const LINKS_OF_MEMBER_MAX: usize = 4;
+/// Connections at once, those that are ending included.
+const LINKS_MAX: usize = 4 * LINKS_OF_MEMBER_MAX * MEMBERS_MAX as usize;
 /// Bytes that one message asks about at most.
 const COMPARED_MAX: u64 = 16 << 20;

@@ -138,13 +138,6 @@ impl Group {
         Identity::from_secret(self.config(member).group, MemberId(member), all, secret).unwrap()
     }
 
-    /// A connection of a member that does not run, as somebody makes it who has its secret.
-    pub(crate) fn dial_as(&self, me: u8, to: u8) -> Result<Link, LinkError> {
-        let identity = self.identity(me, SECRET);
-        let address = &self.addresses[usize::from(to)];
-        dial(&[address], &identity, MemberId(to), &LinkOptions::default())
-    }
-
     pub(crate) fn try_start(
         &self,
         member: u8,

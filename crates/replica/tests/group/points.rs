@@ -109,3 +109,22 @@ fn a_member_that_applies_its_log_again_does_not_compare_what_it_has_beyond_it() 
     let report = group.member(1).report();
     assert_eq!((report.verified, report.differences), (1, 0));
 }
+
+#[test]
+fn a_range_that_was_written_after_it_was_verified_is_no_difference_when_a_member_applies_it_again()
+{
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    group.member(0).verify(Extent { volume: 0, offset: 0, len: 65536 }).unwrap();
+    group.write(0, 0, 0, 2, 4096);
+    for member in [1, 0] {
+        let end = group.status(0).end;
+        group.wait("it is applied", || group.status(member).applied >= end);
+        group.stop(member);
+        group.start(member);
+        group.wait("it goes on", || group.status(0).is_ready);
+        group.compare(0, 1);
+        let report = group.member(member).report();
+        assert_eq!(report.differences, 0, "{report:?}");
+    }
+}
