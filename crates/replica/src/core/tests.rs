@@ -78,11 +78,11 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
 
 /// The sequence of the label that is to be stored.
 fn ordered_label(actions: &[Action]) -> u64 {
-    let labels = actions.iter().filter_map(|action| match action {
+    let mut labels = actions.iter().filter_map(|action| match action {
         Action::StoreLabel(label) => Some(label.sequence),
         _ => None,
     });
-    labels.last().expect("a label is to be stored")
+    labels.next_back().expect("a label is to be stored")
 }
 
 fn applies(actions: &[Action]) -> bool {
@@ -217,11 +217,11 @@ fn source() -> Core {
 }
 
 fn proposal(actions: &[Action]) -> u64 {
-    let numbers = actions.iter().filter_map(|action| match action {
+    let mut numbers = actions.iter().filter_map(|action| match action {
         Action::Propose { number, .. } => Some(*number),
         _ => None,
     });
-    numbers.last().expect("the witness is asked")
+    numbers.next_back().expect("the witness is asked")
 }
 
 fn begin(core: &mut Core, asked: &[Action]) {
@@ -282,11 +282,11 @@ fn here() -> Message {
 }
 
 fn ordered_map(actions: &[Action]) -> u64 {
-    let numbers = actions.iter().filter_map(|action| match action {
+    let mut numbers = actions.iter().filter_map(|action| match action {
         Action::StoreDirty { number, .. } => Some(*number),
         _ => None,
     });
-    numbers.last().expect("a map is to be stored")
+    numbers.next_back().expect("a map is to be stored")
 }
 
 fn follows(actions: &[Action]) -> bool {

@@ -249,7 +249,7 @@ impl Member {
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
         let core = Core::new(config, Found { label, entries, dirty });
-        let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
+        let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
         let inner = Arc::new(Inner {
