@@ -3,6 +3,7 @@
 
     sqlite_check.py SO storm  --place local|share|share-wal [--seconds 20] [--server LANDFAST] [--kill-server]
     sqlite_check.py SO kills  [--rounds 20]      one writer is killed; the file below its log is lost every second time
+    sqlite_check.py SO readers [--transactions 2000]   what another process reads of a log that it does not own
     sqlite_check.py SO faults [--calls 400]      the n-th call of a file fails, for n from 1 on
     sqlite_check.py SO client URI LEDGER NAME    one client of a storm
 
@@ -361,6 +362,57 @@ def kills(args):
         shutil.rmtree(disk)
 
 
+# --- readers of a log that another process owns ----------------------------------------------------------------------
+
+ALL_ROWS = """
+import sys, os
+sys.path.insert(0, {here!r})
+import sqlite_check as check
+check.load({so!r})
+link = check.connect({uri!r})
+link.execute("pragma synchronous=normal")
+for number in range(1, {transactions} + 1):
+    link.execute("begin immediate")
+    link.execute("update t set n = ?, v = ?", (number, os.urandom(3000)))
+    link.execute("commit")
+"""
+
+
+def readers(args):
+    load(args.so)
+    shm = tempfile.mkdtemp(prefix="landfast-db-", dir="/dev/shm")
+    writer = None
+    try:
+        uri = f"{shm}/app.db?vfs=landfast&log={shm}/a.log&emulate=1&log_size=20M"
+        link = connect(uri)
+        link.execute("pragma journal_mode=wal")
+        link.execute("create table t(k integer primary key, n integer, v blob)")
+        link.executemany("insert into t values(?, 0, ?)", [(k, os.urandom(3000)) for k in range(ROWS)])
+        link.execute("pragma cache_size=5")
+        program = ALL_ROWS.format(
+            here=os.path.dirname(os.path.abspath(__file__)), so=args.so, uri=uri, transactions=args.transactions)
+        writer = subprocess.Popen([sys.executable, "-c", program])
+        reads, last = 0, 0
+        while writer.poll() is None:
+            found = [n for (n,) in link.execute("select n from t")]
+            assert len(found) == ROWS and len(set(found)) == 1, f"part of a transaction: {sorted(set(found))}"
+            assert found[0] >= last, f"{found[0]} after {last}"
+            last = found[0]
+            reads += 1
+            if reads % 3 == 0:
+                link.execute("pragma wal_checkpoint(passive)").fetchall()
+        assert writer.returncode == 0, "the writer failed"
+        assert link.execute("select min(n) from t").fetchone()[0] == args.transactions
+        assert link.execute("pragma integrity_check").fetchone()[0] == "ok"
+        link.close()
+        print(f"{reads} reads beside {args.transactions} transactions, each of a whole state")
+    finally:
+        if writer:
+            writer.kill()
+            writer.wait()
+        shutil.rmtree(shm)
+
+
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 def faults(args):
@@ -415,6 +467,8 @@ def main():
     two.add_argument("--rounds", type=int, default=20)
     three = kinds.add_parser("faults")
     three.add_argument("--calls", type=int, default=400)
+    five = kinds.add_parser("readers")
+    five.add_argument("--transactions", type=int, default=2000)
     four = kinds.add_parser("client")
     for name in ["uri", "ledger", "name"]:
         four.add_argument(name)
@@ -425,7 +479,7 @@ def main():
     if args.kind == "client":
         client(args.so, args.uri, args.ledger, args.name, args.exclusive)
     else:
-        {"storm": storm, "kills": kills, "faults": faults}[args.kind](args)
+        {"storm": storm, "kills": kills, "readers": readers, "faults": faults}[args.kind](args)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ mod compare;
 mod databases;
 mod demo;
 mod deps;
+mod failovers;
 mod failure;
 mod flood;
 mod fuzz;
@@ -92,6 +93,8 @@ enum Task {
     Sim(sim::Options),
     /// A group of replicated volumes on virtual time: one seed, one run.
     GroupSim(group::Options),
+    /// A group of replicated volumes as processes: the source is killed, paused, cut off and exchanged under load.
+    Failovers(failovers::Options),
     /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
     Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
@@ -205,6 +208,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Caching(options) => states::caching(options),
         Task::Sim(options) => sim::run(options),
         Task::GroupSim(options) => group::run(options),
+        Task::Failovers(options) => failovers::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Interleavings(options) => interleavings::run(options),

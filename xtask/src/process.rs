@@ -260,6 +260,11 @@ impl Running {
         self.wait(limit)
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process(self.pid(), signal);
+    }
+
     /// Ends the whole group at once (SIGKILL).
     pub(crate) fn kill(&mut self) {
         let _ = kill_process_group(self.pid(), Signal::KILL);

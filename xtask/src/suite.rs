@@ -9,8 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    behind, bulk, check, compare, databases, demo, deps, flood, fuzz, group, guest, interop, kill9,
-    latency, model, polling, siege, states, torture, workspace,
+    behind, bulk, check, compare, databases, demo, deps, failovers, flood, fuzz, group, guest,
+    interop, kill9, latency, model, polling, siege, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -170,7 +170,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 29] = [
+const STEPS: [SuiteStep; 30] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -310,6 +310,13 @@ const STEPS: [SuiteStep; 29] = [
         run: || group::run(&group::Options::short()),
         needed_by_all: false,
         is_quick: true,
+    },
+    SuiteStep {
+        name: "failovers",
+        about: "landfast demo replica; a replicated group as processes, its source killed under load",
+        run: || failovers::run(&failovers::Options::short()),
+        needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "databases",

@@ -104,6 +104,9 @@ impl Mirror {
         if let Err(cause) = self.label_at(newcomer) {
             self.members.pop();
             self.label = newest;
+            // Its label may be there all the same. The next newcomer may get its number: two epochs tell them apart.
+            self.put_labels(|label| label.set_epoch += 1)?;
+            self.put_labels(|label| label.set_epoch += 1)?;
             return Err(LogError::Store { member: number, cause });
         }
         self.put_labels(|_| {})

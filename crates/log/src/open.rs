@@ -13,7 +13,7 @@ use crate::error::LogError;
 use crate::format::label::LABEL_LEN;
 use crate::format::{Label, LabelError, SLOT_LEN};
 use crate::lsn::{Generation, Lsn};
-use crate::members::MemberSet;
+use crate::members::{MEMBERS_MAX, MemberSet};
 use crate::mirror::{Member, Mirror};
 use crate::options::OpenOptions;
 #[cfg(test)]
@@ -64,10 +64,9 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
         }
         label.generation = Generation(label.generation.0 + 1);
         label.opened = tail;
-        if label.in_sync != MemberSet::of(&here) {
-            label.in_sync = MemberSet::of(&here);
-            label.set_epoch += 1;
-        }
+        label.in_sync = MemberSet::of(&here);
+        // Also of the same set: a newcomer's label that no other followed must not be the newest for ever.
+        label.set_epoch += 1;
     })?;
     for candidate in stale {
         let member = member_of(candidate);
@@ -79,8 +78,14 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
     Ok(Opened { mirror, seal, tail })
 }
 
-/// Brings a member up to `tail` and takes it in. No record is appended meanwhile.
+/// Brings a member up to `tail` and takes it in. No record is appended meanwhile. Where a member in sync has its
+/// number by now, it gets another one.
 fn catch_up(mirror: &mut Mirror, mut member: Member, tail: Lsn) -> Result<(), LogError> {
+    if mirror.label().in_sync.contains(member.number) {
+        let given = MEMBERS_MAX + 1;
+        member.number =
+            mirror.free_number().ok_or(LogError::ConfigMembers { given, max: MEMBERS_MAX })?;
+    }
     let start = mirror.label().start;
     #[cfg(test)]
     let tail = if Planted::AdmitsBehind.is_here() { start } else { tail };
@@ -155,7 +160,14 @@ fn common_label(candidates: &[Candidate]) -> Result<Label, LogError> {
     let labels = || candidates.iter().map(|candidate| &candidate.label);
     let newest = labels().max_by_key(|label| (label.set_epoch, label.generation));
     let newest = newest.ok_or(LogError::NoLog { cause: LabelError::NoLabel })?;
-    let in_sync = || labels().filter(|label| newest.in_sync.contains(usize::from(label.member)));
+    // The label of a newcomer that was not taken in may be as new as those of the others, which do not name it.
+    let newest = labels()
+        .filter(|label| {
+            (label.set_epoch, label.generation) == (newest.set_epoch, newest.generation)
+        })
+        .min_by_key(|label| label.in_sync.len())
+        .unwrap_or(newest);
+    let in_sync = || labels().filter(|label| is_in_sync(label, newest));
     let start = in_sync().max_by_key(|label| label.start).unwrap_or(newest);
     let latest = in_sync().max_by_key(|label| label.generation).unwrap_or(newest);
     Ok(Label {
@@ -164,6 +176,14 @@ fn common_label(candidates: &[Candidate]) -> Result<Label, LogError> {
         opened: latest.opened,
         ..newest.clone()
     })
+}
+
+/// Whether the member with the label `of` is the one of its number that `newest` names. Each change of the set is on
+/// every member's label before the next change begins, so that a crash leaves labels that are one epoch apart. A number
+/// goes from one member to another by two changes at least: the label of the former is older than that.
+fn is_in_sync(of: &Label, newest: &Label) -> bool {
+    newest.in_sync.contains(usize::from(of.member))
+        && of.set_epoch.saturating_add(1) >= newest.set_epoch
 }
 
 fn seal_for(label: &Label, options: &OpenOptions) -> Result<Option<Seal>, LogError> {
@@ -177,10 +197,11 @@ fn seal_for(label: &Label, options: &OpenOptions) -> Result<Option<Seal>, LogErr
 
 /// Scans the members of the set. One that cannot be read counts as not here.
 fn scan_those_in_sync(candidates: Vec<Candidate>, label: &Label) -> (Vec<Scanned>, Vec<Candidate>) {
-    let (mut scanned, mut stale) = (Vec::new(), Vec::new());
+    let (mut scanned, mut stale) = (Vec::<Scanned>::new(), Vec::new());
     for mut candidate in candidates {
         let number = number_of(&candidate);
-        if !label.in_sync.contains(number) {
+        let is_taken = scanned.iter().any(|member| number_of(&member.candidate) == number);
+        if is_taken || !is_in_sync(&candidate.label, label) {
             stale.push(candidate);
             continue;
         }

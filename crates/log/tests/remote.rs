@@ -119,6 +119,8 @@ fn a_log_that_is_open_is_given_to_no_second_owner() {
     // The server asked for the region back: the first owner appends nothing more.
     let error = first.append_commit(b"too late").unwrap_err();
     assert!(matches!(error, LogError::Store { member: 0, .. }), "{error}");
+    let file = std::fs::read(host.share.path().join("tail")).unwrap();
+    assert!(!file.windows(8).any(|bytes| bytes == b"too late"), "it was written by messages");
     drop((first, old, new));
     let next = host.client();
     let second = TailLog::open(vec![store(&next)], &log::OpenOptions::default()).unwrap();

@@ -54,6 +54,11 @@ pub enum LoggedError {
     /// The file below failed.
     #[error("the file: {0}")]
     Base(#[from] io::Error),
+    /// An earlier flush of the file below failed. What was committed is in the log: open the file again.
+    #[error(
+        "an earlier flush of the file failed; the log has what was committed: open the file again"
+    )]
+    FlushFailed,
     /// The operating system gave no random numbers.
     #[error("this machine gave no random numbers")]
     Random,

@@ -38,6 +38,9 @@ pub struct Logged {
     /// A flush of the base that is under way, and the record up to which it covers.
     flushing: Option<(JoinHandle<io::Result<()>>, Lsn)>,
     flushes: u64,
+    /// A flush of the base has failed: the system may show pages clean that it has lost, so a later flush that succeeds
+    /// says nothing of them. The log keeps what it has; the next opening gives all of it to the base again.
+    is_flush_failed: bool,
 }
 
 /// What a logged file is at this moment.
@@ -100,6 +103,7 @@ impl Logged {
             committed: None,
             flushing: None,
             flushes: 0,
+            is_flush_failed: false,
         };
         file.replay()?;
         // Durable before the first record that needs it.
@@ -190,8 +194,10 @@ impl Logged {
     ///
     /// # Errors
     ///
-    /// What the log says. Where the base fails, the writes are durable in the log, and the next commit tries again.
+    /// What the log says. Where the base fails, the writes are durable in the log, and the next commit tries again;
+    /// but for a flush of the base: [`LoggedError::FlushFailed`] from then on.
     pub fn commit(&mut self) -> Result<(), LoggedError> {
+        self.check_flushes()?;
         if let Some(last) = self.last.filter(|last| self.committed < Some(*last)) {
             self.log.commit(last)?;
             self.committed = Some(last);
@@ -255,8 +261,8 @@ impl Logged {
             self.committed = Some(last);
         }
         self.apply_all()?;
-        self.base.flush()?;
-        self.flushes += 1;
+        let flushed = self.base.flush();
+        self.flushed(flushed)?;
         if let Some(last) = self.last {
             self.log.trim(last)?;
         }
@@ -340,10 +346,23 @@ impl Logged {
     }
 
     fn finish_flush(&mut self) -> Result<(), LoggedError> {
+        self.check_flushes()?;
         let Some((thread, upto)) = self.flushing.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the flush panicked")))?;
-        self.flushes += 1;
+        let flushed = thread.join();
+        self.flushed(flushed.unwrap_or_else(|_| Err(io::Error::other("the flush panicked"))))?;
         Ok(self.log.trim(upto)?)
+    }
+
+    /// Notes how a flush of the base ended.
+    fn flushed(&mut self, outcome: io::Result<()>) -> Result<(), LoggedError> {
+        self.is_flush_failed |= outcome.is_err();
+        outcome?;
+        self.flushes += 1;
+        Ok(())
+    }
+
+    fn check_flushes(&self) -> Result<(), LoggedError> {
+        if self.is_flush_failed { Err(LoggedError::FlushFailed) } else { Ok(()) }
     }
 }
 

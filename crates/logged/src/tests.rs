@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::{Apply, Base, LocalBase, Logged, LoggedError, Members, Options, Place, Side};
 
@@ -179,4 +179,91 @@ fn a_full_disk_fails_writes_and_loses_no_commit() {
         vec![9; usize::try_from(committed * 4096).unwrap()]
     );
     assert_eq!(found[found.len() - 4096..], [8; 4096]);
+}
+
+/// A base behind a page cache, whose disk loses what one flush should have written: the cache counts as clean after
+/// that, as that of Linux does.
+#[derive(Debug, Default)]
+struct Cached {
+    cache: Mutex<Vec<u8>>,
+    /// Dirty ranges, and the length, of the cache.
+    dirty: Mutex<Vec<(usize, usize)>>,
+    disk: Mutex<Vec<u8>>,
+    fails: AtomicBool,
+}
+
+impl Base for Cached {
+    fn len(&self) -> io::Result<u64> {
+        Ok(u64::try_from(self.cache.lock().unwrap().len()).unwrap())
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let cache = self.cache.lock().unwrap();
+        let rest = cache.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+        let count = rest.len().min(out.len());
+        out[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap();
+        let (mut cache, end) = (self.cache.lock().unwrap(), start + bytes.len());
+        let len = cache.len().max(end);
+        cache.resize(len, 0);
+        cache[start..end].copy_from_slice(bytes);
+        self.dirty.lock().unwrap().push((start, end));
+        Ok(())
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.cache.lock().unwrap().resize(usize::try_from(len).unwrap(), 0);
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        let dirty = std::mem::take(&mut *self.dirty.lock().unwrap());
+        if self.fails.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("the disk has lost pages"));
+        }
+        let (cache, mut disk) = (self.cache.lock().unwrap(), self.disk.lock().unwrap());
+        disk.resize(cache.len(), 0);
+        for (start, end) in dirty {
+            disk[start..end].copy_from_slice(&cache[start..end]);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_commit_outlives_a_flush_of_the_base_that_failed_once() {
+    for settles in [false, true] {
+        let dir = place();
+        let cached = Arc::new(Cached::default());
+        let open_over = |base: Arc<Cached>| {
+            let (side, members) = (self::base(dir.path(), "side"), members(dir.path(), "log"));
+            Logged::open(base, side, &members, &Options::default())
+        };
+        let mut file = open_over(Arc::clone(&cached)).unwrap();
+        cached.fails.store(true, Ordering::SeqCst);
+        let mut refused = None;
+        for number in 0..200_u64 {
+            let page = [u8::try_from(number).unwrap(); 4096];
+            let written = file.write(number * 4096, &page).and_then(|()| file.commit());
+            let written = if settles { written.and_then(|()| file.settle()) } else { written };
+            if let Err(error) = written {
+                refused.get_or_insert((number, error));
+            }
+        }
+        let (number, error) = refused.unwrap();
+        assert!(matches!(error, LoggedError::Base(_)), "{error}");
+        assert!(matches!(file.commit(), Err(LoggedError::FlushFailed)));
+        assert!(matches!(file.settle(), Err(LoggedError::FlushFailed)));
+        drop(file);
+        // The machine loses its power: what is left is the disk, and the log.
+        let disk = cached.disk.lock().unwrap().clone();
+        let after =
+            Cached { cache: Mutex::new(disk.clone()), disk: Mutex::new(disk), ..Cached::default() };
+        let found = read(&open_over(Arc::new(after)).unwrap());
+        for at in 0..number {
+            let at = usize::try_from(at).unwrap();
+            let page = &found[at * 4096..][..4096];
+            assert!(page == [u8::try_from(at).unwrap(); 4096], "page {at}");
+        }
+    }
 }

@@ -53,7 +53,7 @@ impl Memory for AnonymousMemory {
         Ok(self.mapping.populate(offset, len, touch == Touch::Write)?)
     }
 
-    fn health(&self) -> Result<(), MediumError> {
+    fn health(&self, _offset: usize, _len: usize) -> Result<(), MediumError> {
         Ok(())
     }
 

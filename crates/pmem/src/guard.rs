@@ -18,6 +18,9 @@
 //! and leaves `errno` as it was. The handler replaces only pages of a range that a caller handed to
 //! [`Watch::new`].
 //!
+//! A fault takes from a mapping what it took from the file: after a truncation no access to the mapping can be relied
+//! on, after a failure of memory only those that touch the pages that failed.
+//!
 //! The table is a fixed array. A slot is written under a version counter: the handler accepts a
 //! slot only if the version was even and equal before and after the handler read the range.
 //! The slot of the faulting access cannot change while the copy runs, because the copying thread
@@ -54,14 +57,17 @@ impl Watch {
         Ok(Self { slot })
     }
 
-    /// The fault noted on the mapping, if any. The thread that made an access asks after each access.
+    /// The fault noted on the mapping that concerns the `len` bytes at `start`, if any. The thread that made an access
+    /// asks after each access.
     #[inline]
-    pub(crate) fn health(&self) -> Result<(), MediumError> {
+    pub(crate) fn health(&self, start: NonNull<u8>, len: usize) -> Result<(), MediumError> {
         // The handler ran on this thread: the compiler alone could move the access past here.
         compiler_fence(Ordering::SeqCst);
         match SLOTS[self.slot].fault.load(Ordering::Relaxed) {
             HEALTHY => Ok(()),
-            HARDWARE => Err(MediumError::MediaIo(libc::EHWPOISON)),
+            HARDWARE => SLOTS[self.slot].check(start.as_ptr().addr(), len),
+            // Not EHWPOISON: that says that just these bytes are lost.
+            BROKEN => Err(MediumError::MediaIo(libc::ENXIO)),
             _ => Err(MediumError::Truncated),
         }
     }
@@ -89,6 +95,9 @@ struct Slot {
     fault: AtomicU8,
     start: AtomicUsize,
     end: AtomicUsize,
+    /// The units of memory that failed: the first address of each, plus the place of its size in [`UNITS`] and one. As
+    /// many are known apart; with one more the whole mapping counts as failed.
+    failed: [AtomicUsize; FAILED_MAX],
 }
 
 impl Slot {
@@ -98,12 +107,14 @@ impl Slot {
             fault: AtomicU8::new(HEALTHY),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            failed: [const { AtomicUsize::new(0) }; FAILED_MAX],
         }
     }
 
     /// Only the owner of the slot may call this, until `close`.
     fn open(&self, start: usize, end: usize) {
         self.fault.store(HEALTHY, Ordering::Relaxed);
+        self.failed.iter().for_each(|failed| failed.store(0, Ordering::Relaxed));
         self.change(start, end);
     }
 
@@ -126,6 +137,34 @@ impl Slot {
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
         (before == after && before.is_multiple_of(2)).then_some(range)
+    }
+}
+
+impl Slot {
+    /// Notes that the unit of this size that holds `address` has failed. Called by the handler.
+    fn note_failed(&self, address: usize, size: usize, unit: usize) {
+        let noted = (address & !(unit - 1)) | (size + 1);
+        let is_noted = self.failed.iter().any(|place| {
+            let taken = place.compare_exchange(0, noted, Ordering::SeqCst, Ordering::SeqCst);
+            taken.is_ok() || taken == Err(noted)
+        });
+        let fault = if is_noted { HARDWARE } else { BROKEN };
+        // Nothing that was worse before gets better.
+        self.fault.fetch_max(fault, Ordering::SeqCst);
+    }
+
+    /// Whether the bytes at `start` lie outside of all units that failed.
+    #[cold]
+    fn check(&self, start: usize, len: usize) -> Result<(), MediumError> {
+        let noted = self.failed.iter().map(|place| place.load(Ordering::SeqCst));
+        for unit in noted.take_while(|noted| *noted != 0) {
+            let size = units().get((unit & SIZES) - 1).copied().unwrap_or(GIANT_PAGE);
+            let first = unit & !SIZES;
+            if start < first.saturating_add(size) && first < start.saturating_add(len) {
+                return Err(MediumError::MediaIo(libc::EHWPOISON));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -195,20 +234,31 @@ fn absorb(address: usize, code: i32) -> bool {
         if !(start..end).contains(&address) {
             continue;
         }
-        let hardware = code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO;
-        slot.fault.store(if hardware { HARDWARE } else { TRUNCATED }, Ordering::SeqCst);
-        return cover(address, start, end, hardware);
+        if code != libc::BUS_MCEERR_AR && code != libc::BUS_MCEERR_AO {
+            slot.fault.fetch_max(TRUNCATED, Ordering::SeqCst);
+            return cover(address, start, end, false, |_, _| {});
+        }
+        return cover(address, start, end, true, |size, unit| {
+            slot.note_failed(address, size, unit)
+        });
     }
     false
 }
 
-/// Maps zero pages over the fault. The mapping is noted as broken, so nobody relies on those pages.
-fn cover(address: usize, start: usize, end: usize, hardware: bool) -> bool {
-    let page = PAGE_SIZE.load(Ordering::Relaxed);
+/// Maps zero pages over the fault. `note` learns, before there are such pages, which unit of memory they stand for, so
+/// that nobody relies on them.
+fn cover(
+    address: usize,
+    start: usize,
+    end: usize,
+    hardware: bool,
+    note: impl Fn(usize, usize),
+) -> bool {
     // A truncated file has no bytes behind the fault either, so the rest of the mapping is replaced
     // at once and a long copy faults once, not once per page. Failed memory replaces only its page.
     // The kernel does not split the huge pages of devdax: there the whole huge page is replaced.
-    [page, HUGE_PAGE, GIANT_PAGE].into_iter().any(|unit| {
+    units().into_iter().enumerate().any(|(size, unit)| {
+        note(size, unit);
         let first = (address & !(unit - 1)).max(start);
         let last = if hardware { (first + unit).min(end) } else { end };
         let errno = last_errno();
@@ -270,9 +320,22 @@ fn errno() -> *mut i32 {
 /// Mappings at once; the kernel allows 65,530 per process by default and each watched mapping takes two.
 pub(crate) const MAPPINGS_MAX: usize = 16_384;
 
+/// The sizes of what fails at once, smallest first. A unit of a larger size is noted beside that of a smaller one.
+fn units() -> [usize; 3] {
+    [PAGE_SIZE.load(Ordering::Relaxed), HUGE_PAGE, GIANT_PAGE]
+}
+
+/// Failed units of a mapping that are known apart: memory with more of them is of no use.
+const FAILED_MAX: usize = 16;
+/// The bits of an address of a page that are free for the size of a unit.
+const SIZES: usize = 3;
+
 const HEALTHY: u8 = 0;
-const TRUNCATED: u8 = 1;
-const HARDWARE: u8 = 2;
+/// Some units failed.
+const HARDWARE: u8 = 1;
+/// More units failed than are known apart.
+const BROKEN: u8 = 2;
+const TRUNCATED: u8 = 3;
 
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
@@ -330,6 +393,50 @@ mod tests {
         slot.version.fetch_add(1, Ordering::Relaxed);
         slot.close();
         assert_eq!(slot.range(), Some((0, 0)), "an empty range holds no address");
+    }
+
+    /// Notes failed memory at these addresses, as the handler does, of a mapping of so many pages; says of each page
+    /// whether it is lost.
+    fn lost_pages(pages: usize, failed: &[usize]) -> Vec<bool> {
+        let page = rustix::param::page_size();
+        PAGE_SIZE.store(page, Ordering::Relaxed);
+        let slot = Slot::empty();
+        let start = 1 << 40;
+        slot.open(start, start + pages * page);
+        failed.iter().for_each(|at| slot.note_failed(start + at * page + 7, 0, page));
+        let fault = slot.fault.load(Ordering::SeqCst);
+        let lost = MediumError::MediaIo(libc::EHWPOISON);
+        let health = |at: usize| match fault {
+            HEALTHY => Ok(()),
+            HARDWARE => slot.check(start + at * page, page),
+            _ => Err(lost),
+        };
+        (0..pages).map(|at| health(at) == Err(lost)).collect()
+    }
+
+    #[test]
+    fn memory_that_fails_takes_no_other_memory_of_its_mapping_with_it() {
+        assert_eq!(lost_pages(4, &[]), [false; 4]);
+        assert_eq!(lost_pages(4, &[2]), [false, false, true, false]);
+        assert_eq!(lost_pages(4, &[2, 2, 0]), [true, false, true, false], "noted once");
+        let all: Vec<_> = (0..FAILED_MAX).collect();
+        assert_eq!(lost_pages(20, &all).iter().filter(|lost| **lost).count(), FAILED_MAX);
+        let more: Vec<_> = (0..=FAILED_MAX).collect();
+        assert_eq!(lost_pages(20, &more), [true; 20], "too many to tell them apart");
+    }
+
+    #[test]
+    fn a_range_that_touches_a_failed_huge_page_is_lost() {
+        let slot = Slot::empty();
+        let start = 1 << 40;
+        slot.open(start, start + 4 * HUGE_PAGE);
+        slot.note_failed(start + HUGE_PAGE + 5, 1, HUGE_PAGE);
+        let is_lost = |at: usize, len: usize| slot.check(start + at, len).is_err();
+        assert!(!is_lost(0, HUGE_PAGE) && is_lost(0, HUGE_PAGE + 1));
+        assert!(is_lost(2 * HUGE_PAGE - 1, 1) && !is_lost(2 * HUGE_PAGE, HUGE_PAGE));
+        slot.close();
+        slot.open(start, start + 4 * HUGE_PAGE);
+        assert!(!is_lost(HUGE_PAGE, 1), "a slot that is used again has no faults");
     }
 
     #[test]

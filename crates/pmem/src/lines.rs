@@ -54,8 +54,8 @@ pub(crate) trait Memory: Send + Sync + fmt::Debug {
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool;
     /// Waits until an access to the range meets no fault that waits.
     fn populate(&self, offset: usize, len: usize, touch: Touch) -> Result<(), MediumError>;
-    /// Whether every access before this call reached its memory; the error names the loss.
-    fn health(&self) -> Result<(), MediumError>;
+    /// Whether every access to the range before this call reached its memory; the error names the loss.
+    fn health(&self, offset: usize, len: usize) -> Result<(), MediumError>;
     fn load(&self, offset: usize, out: &mut [u8]);
     /// Stores through the caches.
     fn store(&self, offset: usize, bytes: &[u8]);
@@ -136,7 +136,7 @@ impl<M: Memory> LineMedium<M> {
         if self.worth != Worth::Nothing {
             self.memory.drain();
         }
-        self.memory.health()
+        self.memory.health(offset, bytes.len())
     }
 
     fn place_undrained(&self, offset: usize, bytes: &[u8]) {
@@ -164,7 +164,7 @@ impl<M: Memory> LineMedium<M> {
 
     fn read_present(&self, offset: usize, out: &mut [u8]) -> Result<(), MediumError> {
         self.memory.load(offset, out);
-        self.memory.health()
+        self.memory.health(offset, out.len())
     }
 
     fn atomic_present(&self, offset: usize, op: AtomicOp) -> Result<u64, MediumError> {
@@ -173,7 +173,7 @@ impl<M: Memory> LineMedium<M> {
             self.memory.write_back(offset, 8);
             self.memory.drain();
         }
-        self.memory.health().map(|()| previous)
+        self.memory.health(offset, 8).map(|()| previous)
     }
 }
 
@@ -210,7 +210,7 @@ impl<M: Memory> Medium for LineMedium<M> {
         let offset = self.check_place(offset, bytes)?;
         self.present(offset, bytes.len(), Touch::Write)?;
         self.place_undrained(offset, bytes);
-        self.memory.health()
+        self.memory.health(offset, bytes.len())
     }
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
@@ -226,7 +226,7 @@ impl<M: Memory> Medium for LineMedium<M> {
         }
         self.memory.drain();
         // Bytes stored to a page that the file had lost are lost.
-        self.memory.health()
+        self.memory.health(index(offset), index(len))
     }
 
     fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {

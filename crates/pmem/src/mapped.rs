@@ -29,6 +29,9 @@ pub(crate) struct MappedFile {
     reserved: Range<usize>,
     /// The file, kept to read its length when a page cannot be fetched.
     file: File,
+    /// Whether a page that nobody has written takes memory of the file system when it is read: tmpfs. Elsewhere it
+    /// takes a block when it is written.
+    is_filled_to_read: bool,
 }
 
 impl MappedFile {
@@ -37,18 +40,19 @@ impl MappedFile {
         file: File,
         mapping: Mapping,
         reserved: Range<usize>,
+        is_filled_to_read: bool,
     ) -> Result<Self, MapError> {
         let presence = Presence::absent(mapping.len())?;
         let reserved = whole_pages(reserved, mapping.len());
-        Ok(Self { mapping, presence, reserved, file })
+        Ok(Self { mapping, presence, reserved, file, is_filled_to_read })
     }
 
     /// Fetches these pages and no others.
     fn fetch(&self, pages: &Range<usize>, touch: Touch) -> Result<(), MediumError> {
         let (first, len) = (pages.start, pages.end - pages.start);
         match self.mapping.populate(first, len, touch == Touch::Write) {
-            Ok(()) => self.mapping.health(),
-            Err(Errno::FAULT) => Err(self.why_no_page(pages.end)),
+            Ok(()) => self.mapping.health(first, len),
+            Err(Errno::FAULT) => Err(self.why_no_page(pages, touch)),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -57,13 +61,20 @@ impl MappedFile {
         self.reserved.start <= offset && offset + len <= self.reserved.end
     }
 
-    /// The kernel reports a page beyond the end of the file and a full file system alike.
-    fn why_no_page(&self, end: usize) -> MediumError {
+    /// The kernel reports a page beyond the end of the file, a full file system and a block that the medium has lost
+    /// alike.
+    fn why_no_page(&self, pages: &Range<usize>, touch: Touch) -> MediumError {
+        let (first, len) = (pages.start, pages.end - pages.start);
         match rustix::fs::fstat(&self.file) {
-            Ok(stat) if usize::try_from(stat.st_size).is_ok_and(|size| size < end) => {
+            Ok(stat) if usize::try_from(stat.st_size).is_ok_and(|size| size < pages.end) => {
                 MediumError::Truncated
             }
-            Ok(_) => Errno::NOSPC.into(),
+            Ok(_) if self.is_filled_to_read => Errno::NOSPC.into(),
+            // A page that can be read, and not written, lacks its block.
+            Ok(_) if touch == Touch::Write && self.mapping.populate(first, len, false).is_ok() => {
+                Errno::NOSPC.into()
+            }
+            Ok(_) => Errno::IO.into(),
             Err(errno) => errno.into(),
         }
     }
@@ -96,14 +107,15 @@ impl Memory for MappedFile {
                 self.presence.note(first, end - first, touch);
                 Ok(())
             }
-            // The file system has fewer blocks than the caller said; the requested pages may still have theirs.
-            Err(MediumError::MediaIo(libc::ENOSPC)) => self.fetch(&asked, touch),
+            // The file system has fewer blocks than the caller said, or some are lost; the requested pages may still
+            // have theirs.
+            Err(MediumError::MediaIo(_)) => self.fetch(&asked, touch),
             failed => failed,
         }
     }
 
-    fn health(&self) -> Result<(), MediumError> {
-        self.mapping.health()
+    fn health(&self, offset: usize, len: usize) -> Result<(), MediumError> {
+        self.mapping.health(offset, len)
     }
 
     fn load(&self, offset: usize, out: &mut [u8]) {

@@ -87,10 +87,14 @@ impl Mapping {
         DirectMemory::new(self.start, self.len)
     }
 
-    /// The fault that accesses through [`Mapping::window`] have met so far, as an error.
+    /// The fault that accesses to the range through [`Mapping::window`] have met so far, as an error.
     #[inline]
-    pub(crate) fn health(&self) -> Result<(), MediumError> {
-        self.watch.as_ref().map_or(Ok(()), Watch::health)
+    pub(crate) fn health(&self, offset: usize, len: usize) -> Result<(), MediumError> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        assert!(offset <= self.len && len <= self.len - offset, "range outside the mapping");
+        // SAFETY: offset <= self.len.
+        let start = unsafe { self.start.add(offset) };
+        watch.health(start, len)
     }
 
     /// Fetches the pages that hold the range, for reading or for writing too.

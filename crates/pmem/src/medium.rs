@@ -306,7 +306,8 @@ pub enum MediumError {
     /// An earlier flush of this file failed, so it is unknown which bytes are durable.
     #[error("an earlier flush of this file failed")]
     Poisoned,
-    /// The operating system or the device refused; the number is its `errno`.
+    /// The operating system or the device refused; the number is its `errno`. Where memory has failed (EHWPOISON) the
+    /// accesses that touch it fail from then on, and no others; ENXIO where too much of a mapping has failed.
     #[error("media error: {}", std::io::Error::from_raw_os_error(*.0))]
     MediaIo(i32),
     /// The caller asked for persistence on volatile memory.

@@ -87,7 +87,8 @@ pub fn map_reserved(
     let address = |offset| usize::try_from(offset).map_err(|_| MapError::ConfigTooLong { len });
     let (start, mapped_len) = (address(reserved.start)?, address(len)?);
     let mapping = Mapping::of_file(file, mapped_len, how)?;
-    let memory = MappedFile::new(own, mapping, start..mapped_len)?;
+    let is_filled_to_read = matches!(kind, Kind::Memory);
+    let memory = MappedFile::new(own, mapping, start..mapped_len, is_filled_to_read)?;
     Ok(Arc::new(LineMedium::new(memory, worth, writable)))
 }
 

@@ -1,4 +1,4 @@
-//! What a link costs beside plain TCP: the same frames over both, in turns, on loopback.
+//! What a link costs beside plain TCP (the same frames over both, in turns, on loopback), and what compression costs.
 //!
 //! `cargo run --release -p landfast-replica --example link_cost [ROUNDS]`
 
@@ -8,9 +8,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use replica::format::Encoding;
 use replica::message::Message;
 use replica::wire::codec::{self, HEAD_LEN, Head};
-use replica::wire::{Identity, Link, LinkError, LinkOptions, Listener, Receiver, Sender, dial};
+use replica::wire::{
+    Identity, Link, LinkError, LinkOptions, Listener, Policy, Receiver, Sender, compress, dial,
+    expand,
+};
 use replica::{Epoch, GroupId, Lsn, MemberId, MemberSet};
 
 /// A way to send frames.
@@ -203,5 +207,44 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (link, tcp) = (median(link) / 1e3, median(tcp) / 1e3);
     println!("| round trip, p50 | {link:.1} µs | {tcp:.1} µs | {:.2} |", link / tcp);
+    compression()
+}
+
+/// Rates of payloads of 64 KiB, in bytes that are not compressed.
+fn compression() -> Result<(), Box<dyn std::error::Error>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words = ["page", "header", "of", "the", "table", "a", "row", "is", "null", "=", "42"];
+    let text: String =
+        (0..20_000).map(|_| words[(random() % 11) as usize].to_owned() + " ").collect();
+    let noise: Vec<u8> = (0..8192).flat_map(|_| random().to_le_bytes()).collect();
+    println!("\n| 64 KiB | policy | stored | compress | expand |\n|---|---|---|---|---|");
+    for (name, payload) in [("text", &text.as_bytes()[..1 << 16]), ("noise", &noise[..])] {
+        for policy in [Policy::Lz4, Policy::Zstd, Policy::Adaptive] {
+            let (mut stored, mut out) = (Vec::new(), Vec::new());
+            let rate = |count: u32, began: Instant| {
+                f64::from(count) * 65_536.0 / f64::from(1 << 20) / began.elapsed().as_secs_f64()
+            };
+            let (count, began) = (3000, Instant::now());
+            let mut encoding = Encoding::Plain;
+            for _ in 0..count {
+                encoding = compress(policy, payload, &mut stored);
+            }
+            let packs = rate(count, began);
+            let of = if encoding == Encoding::Plain { payload } else { &stored[..] };
+            let began = Instant::now();
+            for _ in 0..count {
+                expand(encoding, of, payload.len(), &mut out)?;
+            }
+            let unpacks = rate(count, began);
+            let kept = of.len() * 100 / payload.len();
+            println!("| {name} | {policy:?} | {kept} % | {packs:.0} MiB/s | {unpacks:.0} MiB/s |");
+        }
+    }
     Ok(())
 }

@@ -31,6 +31,7 @@ pub mod runtime;
 pub mod snapshot;
 #[cfg(test)]
 mod testing;
+pub mod topology;
 pub mod view;
 pub mod wire;
 pub mod witness;

@@ -166,16 +166,6 @@ impl History {
         self.0.push(EpochStart { is_forced, ..begins });
     }
 
-    /// Whether this order has epochs behind the last one that it shares with `other`.
-    pub fn went_on_without(&self, other: &Self) -> bool {
-        self.0.last().is_some_and(|last| !other.0.iter().any(|its| its.epoch == last.epoch))
-    }
-
-    /// Whether a source was promoted by force at or behind `lsn`.
-    pub fn was_forced_since(&self, lsn: Lsn) -> bool {
-        self.0.iter().any(|it| it.start >= lsn && it.is_forced)
-    }
-
     /// Where the bytes of the `at`th epoch end, in an order that ends at `end`.
     fn end_of(&self, at: usize, end: Lsn) -> Lsn {
         self.0.get(at + 1).map_or(end, |next| next.start.min(end))

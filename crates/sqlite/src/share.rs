@@ -15,6 +15,8 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use client::{ClientError, ConnectOptions, OpenOptions, RangeLock, SmbUrl, blocking};
 use logged::ShareBase;
@@ -107,14 +109,38 @@ impl ShareFile {
 
     /// Deletes the file; `false` if there is none.
     ///
+    /// A file that somebody has open keeps its name, which nobody can open any more, until the last one closes it. A
+    /// server that dies meanwhile has the file again: a journal, which would undo a transaction. So this waits until the
+    /// name is gone.
+    ///
     /// # Durability
     ///
-    /// Where `durably`, the file does not come back on `Ok`.
+    /// On `Ok` the file does not come back if the server dies; where `durably`, nor if its machine does.
     pub(crate) fn delete(&self, durably: bool) -> Result<bool, ClientError> {
         let client = self.client()?;
         match client.delete(&self.url.path) {
             Err(error) if is_absent(&error) => return Ok(false),
             outcome => outcome?,
+        }
+        let begin = Instant::now();
+        loop {
+            match client.stat(&self.url.path) {
+                Err(error) if error.status() == Some(NtStatus::DELETE_PENDING) => {
+                    if begin.elapsed() >= GONE_MAX {
+                        return Err(error);
+                    }
+                    thread::sleep(PAUSE);
+                }
+                Err(error) if is_absent(&error) => break,
+                Err(error) => return Err(error),
+                // The server could not remove it. Nobody makes a file of this name while its database is locked.
+                Ok(_) => {
+                    return Err(ClientError::PeerStatus {
+                        command: smb::Command::CLOSE,
+                        status: NtStatus::CANNOT_DELETE,
+                    });
+                }
+            }
         }
         if durably {
             let parent = self.url.path.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -157,6 +183,10 @@ fn is_absent(error: &ClientError) -> bool {
 static CLIENTS: Mutex<Vec<(String, blocking::Client)>> = Mutex::new(Vec::new());
 /// Connections that are kept for the next file: as many as shares that one program uses at once.
 const CLIENTS_MAX: usize = 16;
+
+/// How long others may have a deleted file open: who finds a journal looks at it and closes it.
+const GONE_MAX: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// An open file of a share, and SQLite's lock on it.
 #[derive(Debug)]
@@ -271,3 +301,43 @@ impl LockedFile {
 const PENDING: Range<u64> = 0x4000_0000..0x4000_0001;
 const RESERVED: Range<u64> = 0x4000_0001..0x4000_0002;
 const SHARED: Range<u64> = 0x4000_0002..0x4000_0200;
+
+#[cfg(test)]
+mod tests {
+    use server::{Server, ServerConfig, ShareConfig, Users};
+
+    use super::*;
+
+    #[test]
+    fn a_deleted_journal_is_gone_although_another_client_had_it_open() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("journal");
+        std::fs::write(&path, "a journal").unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.shares.push(ShareConfig::new("share", dir.path()));
+        config.users = Users::with_passwords([("user", "secret")]);
+        let running = runtime.block_on(Server::start(config)).unwrap();
+        let port = running.tcp_address().port();
+        let url: SmbUrl =
+            format!("smb://user:secret@127.0.0.1:{port}/share/journal").parse().unwrap();
+        let other = blocking::Client::connect(&url, &ConnectOptions::default()).unwrap();
+        let held = other.open("journal", &OpenOptions::read()).unwrap();
+        let file = ShareFile { url };
+        let deleting = thread::spawn(move || {
+            let deleted = file.delete(false);
+            (deleted, path.exists())
+        });
+        let is_pending = || {
+            let status = other.stat("journal").map_err(|error| error.status());
+            matches!(status, Err(Some(NtStatus::DELETE_PENDING)))
+        };
+        while !is_pending() {}
+        // Long enough for one that would not wait.
+        (0..200).for_each(|_| assert!(is_pending()));
+        drop(held);
+        let (deleted, is_there) = deleting.join().unwrap();
+        assert!(deleted.unwrap());
+        assert!(!is_there);
+    }
+}

@@ -2,7 +2,14 @@
 //!
 //! SQLite writes a head at offset 0 when it begins the file anew: all frames before are in the database by then, so
 //! the log forgets them. In locking mode NORMAL the processes of one machine hand the log on: whoever writes owns it,
-//! and the others read the file below, which has every commit.
+//! and the others read the file below, which has every commit before SQLite's shared memory names it:
+//!
+//! ```text
+//!   owner, synchronous=NORMAL (no xSync)             reader of another process
+//!   frames, last page of a transaction ---> committed, and in the file below
+//!   shared memory: frames count          ----------> reads them in the file below
+//!   lock of the writer given back
+//! ```
 
 use std::collections::HashMap;
 use std::io;
@@ -33,6 +40,7 @@ struct State {
     owned: Option<Owned>,
     /// Connections of this process that hold the lock of the writer.
     writing: bool,
+    frames: Frames,
     has_keeper: bool,
 }
 
@@ -99,11 +107,11 @@ impl Wal {
     }
 
     fn take(&self) -> Result<Owned, WalError> {
-        let base = self.base()?;
         match &self.location {
             Location::Local(path) => {
                 let hold = Hold::beside(path);
                 let lock = hold.take().map_err(LoggedError::from)?.ok_or(WalError::Busy)?;
+                let base = self.base_anew()?;
                 sync_directory_of(path).map_err(LoggedError::from)?;
                 let side = LocalBase(hold.open(hold.side()).map_err(LoggedError::from)?);
                 let options =
@@ -113,6 +121,7 @@ impl Wal {
             }
             // SQLite holds the database exclusively: there is no shared memory for its locks.
             Location::Share(share) => {
+                let base = self.base_anew()?;
                 let side = share.open("-landfast")?;
                 let options =
                     Options { apply: Apply::Late, give_up_log: self.give_up_log, key: None };
@@ -120,6 +129,12 @@ impl Wal {
                 Ok(Owned { file, _lock: None })
             }
         }
+    }
+
+    /// The file that has the name now: another process may have removed the one that this process used, and made it anew.
+    fn base_anew(&self) -> Result<Arc<dyn Base>, WalError> {
+        *lock(&self.base) = None;
+        self.base()
     }
 
     fn base(&self) -> Result<Arc<dyn Base>, WalError> {
@@ -199,9 +214,18 @@ impl Wal {
     pub(crate) fn write(self: &Arc<Self>, offset: u64, bytes: &[u8]) -> Result<(), WalError> {
         let mut state = lock(&self.state);
         let file = self.owned(&mut state)?;
-        match offset {
-            0 => Ok(file.start_over(0, bytes)?),
-            _ => Ok(file.write(offset, bytes)?),
+        if offset == 0 {
+            return Ok(file.start_over(0, bytes)?);
+        }
+        file.write(offset, bytes)?;
+        let mut page = [0; 4];
+        file.read(PAGE_LEN_AT, &mut page)?;
+        let ends = state.frames.end_transaction(offset, bytes, u32::from_be_bytes(page));
+        // Without the lock nobody else is there who could read the file below: locking mode EXCLUSIVE.
+        let is_shared = state.writing;
+        match &mut state.owned {
+            Some(owned) if ends && is_shared => Ok(owned.file.commit()?),
+            _ => Ok(()),
         }
     }
 
@@ -262,6 +286,35 @@ impl Wal {
     }
 }
 
+/// Follows the writes of frames: a frame is a head of 24 bytes, which says whether it is the last of a transaction, and
+/// a page. Heads alone, one after the other, are written when the sums of frames change before a transaction ends.
+#[derive(Debug, Default)]
+struct Frames {
+    /// The last write was a head.
+    was_head: bool,
+    /// Where the last frame of the transaction ends.
+    end: Option<u64>,
+}
+
+impl Frames {
+    /// Whether a transaction is complete with this write.
+    fn end_transaction(&mut self, offset: u64, bytes: &[u8], page_len: u32) -> bool {
+        if bytes.len() == FRAME_HEAD_LEN {
+            let ends = bytes[4..8] != [0; 4];
+            let is_again = std::mem::replace(&mut self.was_head, true);
+            self.end = ends.then(|| offset + FRAME_HEAD_LEN as u64 + u64::from(page_len));
+            return ends && is_again;
+        }
+        self.was_head = false;
+        let end = offset + bytes.len() as u64;
+        self.end.take_if(|wanted| *wanted <= end).is_some()
+    }
+}
+
+const FRAME_HEAD_LEN: usize = 24;
+/// Where the head of the file has the length of a page.
+const PAGE_LEN_AT: u64 = 8;
+
 fn sync_directory_of(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     std::fs::File::open(parent.map_or_else(|| PathBuf::from("."), Path::to_owned))?.sync_all()
@@ -292,5 +345,72 @@ impl WalError {
     /// Whether the caller should try again.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Self::Busy | Self::Logged(LoggedError::Member(log::LocalStoreError::InUse)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(ends: bool) -> [u8; FRAME_HEAD_LEN] {
+        let mut head = [1; FRAME_HEAD_LEN];
+        head[4..8].fill(u8::from(ends));
+        head
+    }
+
+    #[test]
+    fn the_log_is_taken_over_with_the_file_that_has_the_name_now() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let of = |database: &str| {
+            let path = dir.path().join(database);
+            let member = dir.path().join("app.log");
+            let places = vec![member.to_str().unwrap().parse().unwrap()];
+            let members = Members { places, len: 1 << 20, emulate_persistence: true };
+            let params = Params {
+                members: Some(members),
+                give_up_log: false,
+                fault: None,
+                fault_stays: false,
+            };
+            Wal::of(&Location::Local(path), &params).unwrap()
+        };
+        let give_up = |wal: &Wal| lock(&wal.state).owned = None;
+        let begin = |wal: &Arc<Wal>, byte| {
+            wal.write(0, &[byte; 32]).unwrap();
+            wal.commit().unwrap();
+        };
+        // Two names of one database are as two processes.
+        let (ours, theirs) = (of("app.db"), of("./app.db"));
+        begin(&ours, 1);
+        give_up(&ours);
+        begin(&theirs, 2);
+        theirs.remove().unwrap();
+        let name = dir.path().join("app.db-wal");
+        std::fs::remove_file(&name).unwrap();
+        begin(&theirs, 3);
+        give_up(&theirs);
+        ours.write(32, &[4; 24]).unwrap();
+        ours.commit().unwrap();
+        assert_eq!(std::fs::read(&name).unwrap(), [[3; 32].as_slice(), &[4; 24]].concat());
+    }
+
+    #[test]
+    fn a_transaction_is_complete_with_the_last_page_or_the_last_sum() {
+        let mut frames = Frames::default();
+        let mut write = |offset, bytes: &[u8]| frames.end_transaction(offset, bytes, 512);
+        assert!(!write(32, &head(false)));
+        assert!(!write(56, &[7; 512]));
+        assert!(!write(568, &head(true)));
+        assert!(write(592, &[7; 512]));
+        // A page in two pieces, as at the end of a sector.
+        assert!(!write(1104, &head(true)));
+        assert!(!write(1128, &[7; 500]));
+        assert!(write(1628, &[7; 12]));
+        // Sums that change: the pages are there.
+        assert!(!write(568, &head(false)));
+        assert!(write(1104, &head(true)));
+        // A new transaction in the same place.
+        assert!(!write(32, &head(false)));
+        assert!(!write(56, &[7; 512]));
     }
 }

@@ -36,6 +36,11 @@ fn a_killed_writer_loses_no_acknowledged_transaction() {
 }
 
 #[test]
+fn a_reader_of_another_process_sees_whole_transactions_without_syncs() {
+    check(&["readers", "--transactions", "3000"]);
+}
+
+#[test]
 fn a_fault_at_any_call_leaves_the_database_sound() {
     check(&["faults", "--calls", "120"]);
 }

@@ -139,7 +139,7 @@ impl Arena {
     fn read_block(&self, sector: u32, block: u32, out: &mut [u8]) -> Result<(), BlockError> {
         match self.structure.medium.read(self.structure.layout.block_at(block), out) {
             Ok(()) => Ok(()),
-            Err(MediumError::MediaIo(_)) => {
+            Err(MediumError::MediaIo(errno)) if is_loss(errno) => {
                 self.note_lost(sector, block);
                 Err(self.lost(sector))
             }
@@ -220,7 +220,8 @@ impl Arena {
         self.check_writable(sector)?;
         let alone = self.locks.lock(sector);
         match self.entry(sector)? {
-            MapEntry::Zero(_) => Ok(()),
+            // Whoever stored the entry made it durable under the lock, or has noted that nobody could.
+            MapEntry::Zero(_) => self.check_writable(sector),
             // The flog has to note that the block is lost, or a later write would go to it.
             MapEntry::Lost(_) => {
                 drop(alone);

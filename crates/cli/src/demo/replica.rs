@@ -115,37 +115,17 @@ impl Stage<'_> {
         let differing = self.differing()?;
         drop((alpha, beta));
 
-        let latency = second.latency();
-        let us = |quantile| latency.value_at_quantile(quantile) / 1000;
-        output::say(&format!(
-            "\n\
-             writes answered before the kill        {answered:>10}\n\
-             \x20 latency p50 / p99                 {:>7} / {} us\n\
-             SIGKILL to promotion                   {:>10} ms\n\
-             SIGKILL to the file system mounted     {:>10} ms\n\
-             SIGKILL to all writes looked for       {:>10} ms\n\
-             writes answered after it               {more:>10}\n\
-             the old source starts to it is in sync {:>10} ms\n\
-             answered writes lost                   {:>10}\n\
-             bytes in which the members differ      {differing:>10}\n",
-            us(0.5),
-            us(0.99),
-            promoted.as_millis(),
-            usable.as_millis(),
-            checked.as_millis(),
-            rejoined.as_millis(),
-            lost + lost_later,
-        ))?;
-        if lost + lost_later > 0 {
-            return Err(Failure::Lost(format!("{} answered writes", lost + lost_later)));
-        }
-        if differing > 0 {
-            return Err(Failure::Lost(format!("the members differ in {differing} bytes")));
-        }
-        if answered == 0 || more == 0 {
-            return Err(Failure::Child { process: "the writers", what: "wrote nothing".into() });
-        }
-        Ok(())
+        let figures = Figures {
+            answered,
+            more,
+            lost: lost + lost_later,
+            differing,
+            promoted,
+            usable,
+            checked,
+            rejoined,
+        };
+        figures.judge(&second.latency())
     }
 
     fn describe(&self) -> Result<(), Failure> {
@@ -272,6 +252,54 @@ impl Stage<'_> {
         let (alpha, beta) = (volume("alpha")?, volume("beta")?);
         Ok(alpha.iter().zip(&beta).filter(|(one, other)| one != other).count()
             + alpha.len().abs_diff(beta.len()))
+    }
+}
+
+/// What came of it.
+struct Figures {
+    answered: u64,
+    more: u64,
+    lost: u64,
+    differing: usize,
+    promoted: Duration,
+    usable: Duration,
+    checked: Duration,
+    rejoined: Duration,
+}
+
+impl Figures {
+    /// Prints them, and says whether every check held.
+    fn judge(&self, latency: &Histogram<u64>) -> Result<(), Failure> {
+        let Self { answered, more, lost, differing, .. } = self;
+        let us = |quantile| latency.value_at_quantile(quantile) / 1000;
+        output::say(&format!(
+            "\n\
+             writes answered before the kill        {answered:>10}\n\
+             \x20 latency p50 / p99                 {:>7} / {} us\n\
+             SIGKILL to promotion                   {:>10} ms\n\
+             SIGKILL to the file system mounted     {:>10} ms\n\
+             SIGKILL to all writes looked for       {:>10} ms\n\
+             writes answered after it               {more:>10}\n\
+             the old source starts to it is in sync {:>10} ms\n\
+             answered writes lost                   {lost:>10}\n\
+             bytes in which the members differ      {differing:>10}\n",
+            us(0.5),
+            us(0.99),
+            self.promoted.as_millis(),
+            self.usable.as_millis(),
+            self.checked.as_millis(),
+            self.rejoined.as_millis(),
+        ))?;
+        if *lost > 0 {
+            return Err(Failure::Lost(format!("{lost} answered writes")));
+        }
+        if *differing > 0 {
+            return Err(Failure::Lost(format!("the members differ in {differing} bytes")));
+        }
+        if *answered == 0 || *more == 0 {
+            return Err(Failure::Child { process: "the writers", what: "wrote nothing".into() });
+        }
+        Ok(())
     }
 }
 

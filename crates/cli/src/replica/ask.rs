@@ -12,7 +12,7 @@ use replica::runtime::Member;
 use serde_json::{Value, json};
 
 use super::ReplicaFailure;
-use super::args::{Asked as Options, Of, ReplicaCommand, To};
+use super::args::{Asked as Options, Mount, Of, ReplicaCommand, To};
 use super::control::{self, Asked};
 use super::group::Group;
 use super::show;
@@ -71,19 +71,7 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
             let (_, answer) = ask(of, Asked::Points)?;
             output::say(&show::points(&answer))
         }
-        ReplicaCommand::Mount(mount) => {
-            let of = Of { file: mount.file.clone(), at: mount.member.clone() };
-            let fuse = mount.fuse.as_deref().map(std::path::absolute).transpose();
-            let fuse = fuse.map_err(Failure::system("cannot name the directory"))?;
-            let wish = Asked::Mount {
-                point: mount.at.clone(),
-                room: mount.room,
-                fuse,
-                loops: mount.loops,
-            };
-            let (group, answer) = ask(&of, wish)?;
-            output::say(&show::view(&group, &answer))
-        }
+        ReplicaCommand::Mount(options) => mount(options),
         ReplicaCommand::Unmount(unmount) => {
             tell(&unmount.of, Asked::Unmount { view: unmount.view })
         }
@@ -94,6 +82,15 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         | ReplicaCommand::Remove(_)
         | ReplicaCommand::Export(_) => Ok(()),
     }
+}
+
+fn mount(mount: &Mount) -> Result<(), Failure> {
+    let of = Of { file: mount.file.clone(), at: mount.member.clone() };
+    let fuse = mount.fuse.as_deref().map(std::path::absolute).transpose();
+    let fuse = fuse.map_err(Failure::system("cannot name the directory"))?;
+    let wish = Asked::Mount { point: mount.at.clone(), room: mount.room, fuse, loops: mount.loops };
+    let (group, answer) = ask(&of, wish)?;
+    output::say(&show::view(&group, &answer))
 }
 
 fn say_json(value: &Value) -> Result<(), Failure> {

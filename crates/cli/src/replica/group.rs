@@ -565,11 +565,11 @@ mod tests {
         Group::write(&path, &file(), false).unwrap_err();
         let group = Group::read(&path).unwrap();
         // A person can add tables to it.
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
         let with_etcd =
             format!("{text}\n[etcd]\nendpoints = [\"http://a:2379\"]\nautomatic = true\n");
         let with_unit = format!("{with_etcd}\n[[unit]]\nsystemd = \"srv.mount\"\n");
-        std::fs::write(&path, with_unit).unwrap();
+        fs::write(&path, with_unit).unwrap();
         assert_eq!(Group::read(&path).unwrap().file.units.len(), 1);
         assert_eq!(group.id.to_string(), file().id);
         assert_eq!(group.file.volumes[0].size, Size(1 << 30));

@@ -74,7 +74,7 @@ pub(crate) struct Label {
     pub(crate) opened: Lsn,
     /// Commits end at multiples of this many bytes.
     pub(crate) unit: u32,
-    /// Grows with each change of the set of members in sync.
+    /// Grows with each opening and each change of the set of members in sync.
     pub(crate) set_epoch: u64,
     /// The members that have every acknowledged record.
     pub(crate) in_sync: MemberSet,

@@ -23,7 +23,9 @@ impl<M: Messages> RemoteStore<M> {
     /// # Errors
     ///
     /// The region is not in push mode; the error says why.
-    pub fn new(region: RemoteRegion<M>) -> Result<Self, StoreError> {
+    pub fn new(mut region: RemoteRegion<M>) -> Result<Self, StoreError> {
+        // Before the look at the path: a recall that comes in between ends the region too.
+        region.end_with_push();
         let worth = match region.path() {
             Path::Push { class, is_emulated, .. } => {
                 Worth { class: *class, is_emulated: *is_emulated, is_remote: true }

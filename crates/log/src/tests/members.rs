@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::Medium;
 
-use super::memory::{Part, create, in_memory, open, records};
+use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
 use crate::planted::Planted;
-use crate::store::Store;
+use crate::store::{Store, StoreError, Worth};
 use crate::{CreateOptions, LogError, MemberSet, OpenOptions, TailLog};
 
 /// A log of so many members, each with a switch that makes it fail.
@@ -173,6 +173,153 @@ fn diverged() -> Result<Vec<Vec<u8>>, LogError> {
 #[test]
 fn a_member_with_more_records_of_an_older_generation_is_not_followed() {
     assert_eq!(diverged().unwrap(), [b"one".to_vec(), b"two".to_vec()]);
+}
+
+/// As [`diverged`], and a newcomer has got the number of the third member before that one comes back, with or without
+/// the newcomer.
+fn replaced(here: &[u64]) -> Vec<Vec<u8>> {
+    let medium = in_memory(4);
+    let (stores, switches): (Vec<_>, Vec<_>) =
+        (0..3).map(|number| Part::of(&medium, number)).unzip();
+    let log = TailLog::create(stores, &CreateOptions::default()).unwrap();
+    log.append_commit(b"one").unwrap();
+    switches[0].store(true, Ordering::Relaxed);
+    switches[1].store(true, Ordering::Relaxed);
+    log.append(b"never acknowledged").unwrap();
+    log.append_commit(&[0; 200]).unwrap_err();
+    drop(log);
+    let log = TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap();
+    log.append_commit(b"two").unwrap();
+    log.append_commit(b"three").unwrap();
+    assert_eq!(log.add_member(Part::of(&medium, 3).0).unwrap(), 2, "the number of the third");
+    drop(log);
+    // What the third member has lies before the end of the log now.
+    drop(TailLog::open(some(&medium, &[0, 1, 3]), &OpenOptions::default()).unwrap());
+    let log = TailLog::open(some(&medium, here), &OpenOptions::default()).unwrap();
+    records(&log).into_iter().map(|(_, record)| record).collect()
+}
+
+#[test]
+fn a_member_whose_number_another_one_has_got_is_not_in_sync() {
+    let acknowledged = [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()];
+    for here in [&[0, 1, 2][..], &[2, 0, 1], &[0, 1, 3, 2], &[2, 3, 1, 0]] {
+        assert_eq!(replaced(here), acknowledged, "{here:?}");
+    }
+}
+
+/// A store that says of its first label that it failed, though the label is there.
+#[derive(Debug)]
+struct SaysNo(Box<dyn Store>);
+
+impl Store for SaysNo {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn worth(&self) -> Worth {
+        self.0.worth()
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read(offset, out)
+    }
+
+    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0.place(offset, bytes)?;
+        // Copies of records have no label's magic, and erased labels neither.
+        if bytes.starts_with(b"LFTAILOG") { Err(failure()) } else { Ok(()) }
+    }
+
+    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.0.begin_commit(offset, len)
+    }
+
+    fn end_commit(&mut self) -> Result<(), StoreError> {
+        self.0.end_commit()
+    }
+
+    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.0.settle(offset, len)
+    }
+}
+
+fn failure() -> StoreError {
+    StoreError::new(pmem::MediumError::MediaIo(5))
+}
+
+#[test]
+fn a_newcomer_that_was_not_taken_in_is_not_taken_for_the_next_one() {
+    let medium = in_memory(3);
+    let log = TailLog::create(some(&medium, &[0]), &CreateOptions::default()).unwrap();
+    log.append_commit(b"one").unwrap();
+    log.add_member(Box::new(SaysNo(Part::of(&medium, 1).0))).unwrap_err();
+    log.append_commit(b"two").unwrap();
+    // Its label is as new as could be, and names it.
+    for here in [&[0, 1][..], &[1, 0]] {
+        let copy = copy_of(&medium);
+        let log = TailLog::open(some(&copy, here), &OpenOptions::default()).unwrap();
+        assert_eq!(records(&log).len(), 2, "{here:?}");
+        assert_eq!(log.status().in_sync, MemberSet::of(&[0, 1]), "it was brought up to date");
+    }
+    assert_eq!(log.add_member(Part::of(&medium, 2).0).unwrap(), 1, "the same number");
+    log.append_commit(b"three").unwrap();
+    drop(log);
+    let refused = TailLog::open(some(&medium, &[1, 0]), &OpenOptions::default()).unwrap_err();
+    assert!(matches!(refused, LogError::Missing { .. }), "it stands for nobody: {refused}");
+    let gone = OpenOptions { given_up: MemberSet::of(&[1]), ..OpenOptions::default() };
+    // Beside the second newcomer it gets another number.
+    for (here, in_sync) in [(&[1, 0][..], 2), (&[1, 2, 0], 3), (&[0, 2, 1], 3)] {
+        let copy = copy_of(&medium);
+        let log = TailLog::open(some(&copy, here), &gone).unwrap();
+        assert_eq!(records(&log).len(), 3, "{here:?}");
+        assert_eq!(log.status().in_sync.len(), in_sync, "{here:?}");
+    }
+}
+
+/// The labels of a member.
+fn labels_of(medium: &Arc<dyn Medium>, number: u64) -> Vec<u8> {
+    let mut labels = vec![0; 8192];
+    medium.read(number * MEMBER_LEN, &mut labels).unwrap();
+    labels
+}
+
+#[test]
+fn a_newcomer_whose_admission_a_crash_cuts_off_is_not_in_sync() {
+    let (medium, log, switches) = mirrored(3);
+    log.append_commit(b"one").unwrap();
+    switches[0].store(true, Ordering::Relaxed);
+    switches[1].store(true, Ordering::Relaxed);
+    log.append(&[1; 30]).unwrap();
+    log.append(&[2; 30]).unwrap();
+    log.append_commit(&[3; 300]).unwrap_err();
+    drop(log);
+    let log = TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap();
+    log.append_commit(b"two").unwrap();
+    // The third comes back as a newcomer; a crash leaves its label and none of the others'.
+    let before = [0, 1].map(|number| labels_of(&medium, number));
+    log.add_member(Part::of(&medium, 2).0).unwrap();
+    drop(log);
+    for (number, labels) in (0..).zip(before) {
+        medium.place(number * MEMBER_LEN, &labels).unwrap();
+    }
+    for record in [b"three", b"four."] {
+        let log = TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap();
+        log.append_commit(record).unwrap();
+    }
+    drop(TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap());
+    for here in [[0, 1, 2], [2, 1, 0]] {
+        let log = TailLog::open(some(&copy_of(&medium), &here), &OpenOptions::default()).unwrap();
+        let found: Vec<_> = records(&log).into_iter().map(|(_, record)| record).collect();
+        assert_eq!(found, [&b"one"[..], b"two", b"three", b"four."], "{here:?}");
+    }
+}
+
+fn copy_of(medium: &Arc<dyn Medium>) -> Arc<dyn Medium> {
+    let mut bytes = vec![0; usize::try_from(medium.len()).unwrap()];
+    medium.read(0, &mut bytes).unwrap();
+    let copy = in_memory(medium.len() / MEMBER_LEN);
+    copy.place(0, &bytes).unwrap();
+    copy
 }
 
 /// The records of a member that was behind, after it came back.

@@ -226,7 +226,7 @@ impl Memory for Recorded {
         Ok(())
     }
 
-    fn health(&self) -> Result<(), MediumError> {
+    fn health(&self, _offset: usize, _len: usize) -> Result<(), MediumError> {
         Ok(())
     }
 

@@ -27,6 +27,7 @@ impl<M: Messages> RemoteRegion<M> {
             // Leaving push mode includes a commit, which may have failed.
             self.check_unbroken()?;
         }
+        self.check_path()?;
         if self.map_again.is_some_and(|when| when <= self.now()) {
             self.try_map();
             // Entering push mode includes a flush, which may have failed.
@@ -37,6 +38,11 @@ impl<M: Messages> RemoteRegion<M> {
 
     fn check_unbroken(&self) -> Outcome<(), M> {
         if self.is_broken { Err(RegionError::Broken) } else { Ok(()) }
+    }
+
+    fn check_path(&self) -> Outcome<(), M> {
+        let is_over = self.ends_with_push && self.channel.is_none();
+        if is_over { Err(RegionError::PushEnded) } else { Ok(()) }
     }
 
     /// Keeps a write among the unconfirmed ones and posts it, or carries it out by messages.
@@ -51,6 +57,8 @@ impl<M: Messages> RemoteRegion<M> {
             self.commit_unconfirmed()?;
             self.check_unbroken()?;
         }
+        // Also where push mode has ended within this operation.
+        self.check_path()?;
         let sequence = self.draw();
         let Some(channel) = &mut self.channel else {
             return self.write_by_message(offset, bytes);

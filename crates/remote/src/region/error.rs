@@ -39,6 +39,9 @@ pub enum RegionError<E> {
     /// Push mode had ended, and the operation failed over the control side too.
     #[error("the server failed: {0}")]
     Server(#[from] E),
+    /// Push mode has ended, and the region with it: [`super::RemoteRegion::end_with_push`]. Nothing was done.
+    #[error("push mode has ended, and the region with it")]
+    PushEnded,
     /// An earlier failure, or the loss of the lease, left writes unconfirmed, and no operation may
     /// follow them. [`super::Region::lost`] names their ranges. Open the file again.
     #[error("an earlier failure broke the region")]

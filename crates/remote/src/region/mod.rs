@@ -87,6 +87,8 @@ pub struct RemoteRegion<M: Messages> {
     map_again: Option<Instant>,
     map_pause: Duration,
     is_broken: bool,
+    /// Nothing goes by messages instead once push mode has ended, and the region is not mapped again.
+    ends_with_push: bool,
     /// The unconfirmed ranges when the region broke.
     lost: Vec<Range<u64>>,
     /// The range that holds all bytes written by messages since the last flush by a message.
@@ -164,6 +166,7 @@ impl<M: Messages> RemoteRegion<M> {
             map_again: None,
             map_pause: MAP_PAUSE_MIN,
             is_broken: false,
+            ends_with_push: false,
             lost: Vec::new(),
             unflushed: None,
             settings,
@@ -184,6 +187,14 @@ impl<M: Messages> RemoteRegion<M> {
     /// The path that operations take now, what a commit is worth, and why.
     pub fn path(&self) -> &Path<M> {
         &self.path
+    }
+
+    /// From now on the region ends with push mode: no operation begins by messages and the region is not mapped again, so
+    /// that an owner who lost it, perhaps to another one, changes nothing more. Every later operation fails with
+    /// [`RegionError::PushEnded`]. What is outstanding when the connection is lost is written again as before, while the
+    /// lease is held.
+    pub fn end_with_push(&mut self) {
+        self.ends_with_push = true;
     }
 
     /// Whether [`RemoteRegion::atomic_write`] is now an RDMA Atomic Write that the server orders behind

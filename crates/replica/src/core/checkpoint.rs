@@ -154,7 +154,7 @@ impl Core {
     pub(super) fn maps_may_be_stored(&mut self) {
         let Checkpoint::Noting(to) = self.checkpoint else { return };
         if let Role::Source(source) = &self.role
-            && source.peers.iter().any(|other| other.dirty_stored < other.dirty_ordered)
+            && source.peers.iter().any(|other| self.maps_stored < other.dirty_ordered)
         {
             return;
         }

@@ -368,6 +368,9 @@ impl Core {
         // What the source says is known after a crash once the label is stored, whether it is still there or not.
         destination.known = destination.known.min(from);
         destination.is_noting = false;
+        // What is on its way to the label is of the order that was cut.
+        self.after.retain(|(_, after)| !matches!(after, AfterLabel::CommittedKnown(_)));
+        let Some(destination) = self.destination() else { return };
         // Copies are counted anew. None of before is under way: nothing is.
         destination.copies.clear();
         (destination.put, destination.put_durable) = (0, 0);
@@ -412,6 +415,14 @@ impl Core {
         }
         following.is_receiving = true;
         Ok(chain)
+    }
+
+    /// Whether a copy that comes now is put into its volume in its turn. All others are refused.
+    pub fn may_receive_copy(&mut self, peer: Peer, epoch: Epoch) -> bool {
+        let is_streaming = self
+            .following(peer)
+            .is_some_and(|it| matches!(it.stage, Stage::Streaming(of) if of == epoch));
+        is_streaming && self.destination().is_some_and(|it| it.copies.len() < COPIES_WAITING_MAX)
     }
 
     pub(super) fn has_received(&mut self, peer: Peer, entries: Vec<Entry>, committed: Lsn) {

@@ -28,7 +28,7 @@ impl Core {
             if is_promoted {
                 self.label.positions = [Position::Unknown; MEMBERS_MAX as usize];
             }
-            self.store_label(AfterLabel::EpochBegun);
+            self.store_label(AfterLabel::EpochBegun(epoch));
             return;
         }
         let Some(change) = source.change.as_mut().filter(|change| change.number == number) else {
@@ -64,10 +64,10 @@ impl Core {
         self.store_label(AfterLabel::SetStored);
     }
 
-    pub(super) fn epoch_has_begun(&mut self) {
+    pub(super) fn epoch_has_begun(&mut self, begun: Epoch) {
         let (end, epoch) = (self.order.end(), self.epoch());
         let Some(source) = self.source() else { return };
-        if source.stage == Stage::Storing {
+        if source.stage == Stage::Storing && begun == epoch {
             source.stage = Stage::Recovering(end);
             self.tell(News::IsSource(epoch));
         }
@@ -85,6 +85,7 @@ impl Core {
         let (me, committed, end) = (self.config.me, self.committed, self.order.end());
         let (least, set_version) = (self.config.least_in_sync, self.label.set_version);
         let (epoch, has_witness) = (self.epoch(), self.config.has_witness);
+        let proposals = self.proposals + 1;
         let Some(source) = self.source() else { return };
         if source.change.is_some() || source.is_stopping || !source.has_begun() {
             return;
@@ -123,8 +124,7 @@ impl Core {
         if members == source.confirmed {
             return;
         }
-        source.proposals += 1;
-        let number = source.proposals;
+        let number = proposals;
         source.change = Some(Change {
             members,
             number,
@@ -132,6 +132,7 @@ impl Core {
             is_stored: false,
             waits_for: MemberSet::NONE,
         });
+        self.proposals = number;
         self.act(Action::Propose {
             number,
             epoch,

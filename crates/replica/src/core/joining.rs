@@ -65,8 +65,10 @@ impl Core {
             volumes: self.config.volumes.clone(),
             capacity: self.config.capacity,
         };
+        let has_failed = self.has_failed;
         let is_told = self.source().is_some_and(|source| {
-            if source.is_leaving() || !source.has_begun() {
+            // Who follows a source that can make nothing durable takes it for one that lives.
+            if has_failed || source.is_leaving() || !source.has_begun() {
                 return false;
             }
             let other = source.peers.iter_mut().find(|other| other.member == peer.member);
@@ -106,13 +108,10 @@ impl Core {
         let common = self.label.history.common(end, &here.history, here.end);
         let position = self.label.positions[usize::from(member.0)];
         let volumes = self.config.volumes.clone();
-        // What it applied beyond was never committed, unless somebody was promoted by force, or it went on with another
-        // source.
-        let history = &self.label.history;
-        let strayed = common.is_some_and(|common| {
-            here.bound > common
-                && (history.was_forced_since(common) || here.history.went_on_without(history))
-        });
+        // What it has in its volumes beyond the common order it knew to be committed, and the order has not. Without a
+        // witness that needs no promotion by force: a source that goes on alone tells the members that it cannot reach
+        // nothing of it, and one of them may be promoted because it was in sync.
+        let strayed = common.is_some_and(|common| here.bound > common);
         // Whether the map says all that it lacks below the ring's start.
         let (has_map, is_mapped) = match (position, common) {
             (Position::Has(known), Some(common)) => (true, known <= common),
@@ -169,11 +168,12 @@ impl Core {
 
     /// What the member lacks is durable: it is told from where it goes on.
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
+        let stored = self.maps_stored;
         let Some(source) = self.source() else { return };
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
-        let is_stored = other.dirty_stored >= other.dirty_ordered;
+        let is_stored = stored >= other.dirty_ordered;
         let Link::Greeting(peer, greeting) = &mut other.link else { return };
         let Stage::Noting(decision) = greeting.stage else { return };
         if !is_stored {

@@ -63,6 +63,11 @@ pub struct Core {
     label: Label,
     /// The sequence of the label that is durable.
     stored: u64,
+    /// Numbers proposals, over all times at which this member is the source: a late answer is of none that came after.
+    proposals: u64,
+    /// The number of the last order to store a dirty map, and of the last one that is done: orders are done in their order.
+    maps_ordered: u64,
+    maps_stored: u64,
     /// What happens once labels are durable.
     after: VecDeque<(u64, AfterLabel)>,
     order: Order,
@@ -94,8 +99,8 @@ enum Role {
 /// What waits for a label.
 #[derive(Clone, Debug)]
 enum AfterLabel {
-    /// The epoch of this source has begun.
-    EpochBegun,
+    /// This epoch of this source has begun.
+    EpochBegun(Epoch),
     /// The set in sync is stored here.
     SetStored,
     /// The member follows the source.
@@ -138,6 +143,9 @@ impl Core {
         Self {
             stored: label.sequence,
             label,
+            proposals: 0,
+            maps_ordered: 0,
+            maps_stored: 0,
             after: VecDeque::new(),
             order,
             committed,
@@ -189,7 +197,7 @@ impl Core {
             }
             Event::VolumesDurable(to) => self.volumes_are_durable(to),
             Event::LabelStored(sequence) => self.label_is_stored(sequence),
-            Event::DirtyStored(member, number) => self.dirty_is_stored(member, number),
+            Event::DirtyStored(_, number) => self.dirty_is_stored(number),
             Event::StorageFailed => self.storage_failed(),
             Event::Tick => self.tick(),
             Event::Wanted(wish) => self.wants(wish),
@@ -315,7 +323,7 @@ impl Core {
         while self.after.front().is_some_and(|(of, _)| *of <= self.stored) {
             let Some((_, after)) = self.after.pop_front() else { break };
             match after {
-                AfterLabel::EpochBegun => self.epoch_has_begun(),
+                AfterLabel::EpochBegun(epoch) => self.epoch_has_begun(epoch),
                 AfterLabel::SetStored => self.set_is_stored(),
                 AfterLabel::Following(peer) => self.follows(peer),
                 AfterLabel::SetKnown(peer, version) => {
@@ -349,7 +357,7 @@ impl Core {
             (Role::Source(_), Wish::Promote { .. }) => Some(Denial::IsSource),
             (Role::Destination(_), Wish::Promote { nonce, above, by_force }) => {
                 let epoch = self.next_epoch(nonce, above);
-                self.promote(epoch, by_force).err()
+                self.promote(epoch, above, by_force).err()
             }
             (Role::Source(_), Wish::Demote) => {
                 self.step_down();
@@ -378,6 +386,11 @@ impl Core {
     /// Whether this member is a source, which may not be ready yet.
     pub fn is_source(&self) -> bool {
         matches!(self.role, Role::Source(_))
+    }
+
+    /// Whether storage failed.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Everything below is committed, as far as this member knows.

@@ -22,9 +22,18 @@ pub(super) struct Promotion {
 }
 
 impl Core {
-    pub(super) fn promote(&mut self, epoch: Epoch, by_force: bool) -> Result<(), Denial> {
-        // A witness knows better, and will be asked.
-        let is_in_sync = self.config.has_witness || self.label.in_sync.contains(self.config.me);
+    /// `above` is the newest epoch that the witness knows, as far as it was asked.
+    pub(super) fn promote(
+        &mut self,
+        epoch: Epoch,
+        above: u32,
+        by_force: bool,
+    ) -> Result<(), Denial> {
+        // A witness knows better, and will be asked. But it takes the member for the one that it was before it lost all
+        // that it had.
+        let is_blank = self.is_blank() && above > 0;
+        let has_witness = self.config.has_witness && !is_blank;
+        let is_in_sync = has_witness || self.label.in_sync.contains(self.config.me);
         if !self.may_become_consistent() {
             return Err(Denial::Mixed);
         }
@@ -41,6 +50,11 @@ impl Core {
         }
         self.begin_promotion(Promotion { epoch, by_force, is_handed: false, is_revoked: false });
         Ok(())
+    }
+
+    /// Whether the member never followed a source, nor was one.
+    pub(super) fn is_blank(&self) -> bool {
+        self.label.history.epochs().is_empty()
     }
 
     // What is missing for a copy at one moment is in the ring.

@@ -19,8 +19,6 @@ pub(super) struct Source {
     /// Who is in sync: every acknowledged write is at all of them. As recorded everywhere.
     pub(super) confirmed: MemberSet,
     pub(super) change: Option<Change>,
-    /// Numbers proposals.
-    pub(super) proposals: u64,
     pub(super) stage: Stage,
     /// In sync when this source started, and not seen since: they may have gone on under another source.
     pub(super) unseen: MemberSet,
@@ -87,9 +85,8 @@ pub(super) struct Other {
     pub(super) link: Link,
     /// What it lacks.
     pub(super) dirty: DirtyMap,
-    /// Its map differs from what is stored, or is being stored: the number of the last order to store it.
+    /// The number of the last order to store its map; one of before, where this source has given none.
     pub(super) dirty_ordered: u64,
-    pub(super) dirty_stored: u64,
     /// What it lacks is not known: copies are compared first.
     pub(super) compares: bool,
     /// When the oldest record was made of those that its map says it lacks; 0 where that is not known any more.
@@ -308,7 +305,7 @@ impl Core {
             Role::Destination(destination) => std::mem::take(&mut destination.dirty),
             Role::Source(_) => Vec::new(),
         };
-        let clean = self.clean_map();
+        let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
         let other = |(member, mode): &(MemberId, Mode)| {
             let dirty = dirty
                 .iter()
@@ -320,20 +317,19 @@ impl Core {
                 link: Link::Down,
                 lacks_since_ns: (!dirty.is_clean()).then_some(0),
                 dirty,
-                dirty_ordered: 0,
-                dirty_stored: 0,
+                dirty_ordered: maps_ordered,
                 compares: false,
                 known: Lsn(0),
                 is_suspended: false,
             }
         };
         let peers = self.config.others.iter().map(other).collect();
-        let number = 1;
+        self.proposals += 1;
+        let number = self.proposals;
         self.role = Role::Source(Box::new(Source {
             peers,
             confirmed: in_sync,
             change: None,
-            proposals: number,
             stage: Stage::Proposing(number),
             unseen,
             handing_over: None,
@@ -403,12 +399,14 @@ impl Core {
         record
     }
 
-    /// Whether the epoch that is about to begin is begun by force, past what the witness would allow.
-    pub fn begins_by_force(&self) -> bool {
-        match &self.role {
-            Role::Source(source) => source.begins.is_some_and(|begins| begins.by_force),
-            Role::Destination(_) => false,
+    /// Whether the epoch of a proposal is to begin by force, past what the witness would allow; `None` where nobody waits for
+    /// the answer any more.
+    pub fn is_by_force(&self, proposal: u64) -> Option<bool> {
+        let Role::Source(source) = &self.role else { return None };
+        if source.stage == Stage::Proposing(proposal) {
+            return Some(source.begins.is_some_and(|begins| begins.by_force));
         }
+        source.change.as_ref().filter(|change| change.number == proposal).map(|_| false)
     }
 
     /// The epoch of this member, if it is a source.
@@ -603,10 +601,11 @@ impl Core {
         self.store_dirty_maps();
     }
 
-    pub(super) fn dirty_is_stored(&mut self, member: MemberId, number: u64) {
-        let Some(other) = self.source().and_then(|source| source.peer_mut(member)) else { return };
-        other.dirty_stored = other.dirty_stored.max(number);
-        self.go_on_greeting(member);
+    pub(super) fn dirty_is_stored(&mut self, number: u64) {
+        self.maps_stored = self.maps_stored.max(number);
+        let Role::Source(source) = &self.role else { return };
+        let members: Vec<MemberId> = source.peers.iter().map(|other| other.member).collect();
+        members.into_iter().for_each(|member| self.go_on_greeting(member));
         self.maps_may_be_stored();
     }
 
@@ -616,7 +615,8 @@ impl Core {
         let mut actions = Vec::new();
         for other in &mut source.peers {
             if other.dirty.take_changed() {
-                other.dirty_ordered += 1;
+                self.maps_ordered += 1;
+                other.dirty_ordered = self.maps_ordered;
                 let (number, map) = (other.dirty_ordered, Box::new(other.dirty.clone()));
                 actions.push(Action::StoreDirty { member: other.member, number, map });
             }

@@ -24,7 +24,8 @@ pub struct Status {
     pub in_sync: MemberSet,
     /// Whether its volumes are a copy at one moment.
     pub is_consistent: bool,
-    /// Whether it can be the source: storage works, and the volumes are a copy at one moment with what the ring holds.
+    /// Whether it can be the source: storage works, it is no member of whom nothing is known yet, and the volumes are a
+    /// copy at one moment with what the ring holds.
     pub may_be_source: bool,
     /// The oldest record of its ring.
     pub start: Lsn,
@@ -105,7 +106,7 @@ impl Core {
             epoch: self.label.history.current(),
             in_sync,
             is_consistent: self.is_consistent(),
-            may_be_source: !self.has_failed && self.may_become_consistent(),
+            may_be_source: !self.has_failed && !self.is_blank() && self.may_become_consistent(),
             start: self.order.start(),
             end: self.order.end(),
             durable: self.order.durable(),

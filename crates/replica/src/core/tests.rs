@@ -2,7 +2,7 @@
 
 use log::Lsn;
 
-use super::{Action, Config, Congestion, Core, Entry, Event, Found, Mode, Wish};
+use super::{Action, Config, Congestion, Core, Denial, Entry, Event, Found, Mode, News, Wish};
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Kind, Label, Position};
 use crate::message::{Message, Peer, Refusal};
@@ -78,11 +78,11 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
 
 /// The sequence of the label that is to be stored.
 fn ordered_label(actions: &[Action]) -> u64 {
-    let labels = actions.iter().filter_map(|action| match action {
+    let mut labels = actions.iter().filter_map(|action| match action {
         Action::StoreLabel(label) => Some(label.sequence),
         _ => None,
     });
-    labels.last().expect("a label is to be stored")
+    labels.next_back().expect("a label is to be stored")
 }
 
 fn applies(actions: &[Action]) -> bool {
@@ -163,7 +163,7 @@ fn only_an_operator_promotes_past_the_witness() {
         core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 1, by_force }));
         core.step(2, Event::Revoked);
         assert!(core.is_source());
-        assert_eq!(core.begins_by_force(), by_force, "{my_mode:?}");
+        assert_eq!(core.is_by_force(1), Some(by_force), "{my_mode:?}");
     }
 }
 
@@ -204,4 +204,132 @@ fn a_member_of_which_nothing_is_known_is_compared_whole() {
         .iter()
         .any(|action| matches!(action, Action::Send(_, Message::Follow { with_copies: true, .. })));
     assert!(copies, "{actions:?}");
+}
+
+/// A member that is the source, alone, since its label was stored.
+fn source() -> Core {
+    let mut core = member(2);
+    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    let asked = core.step(2, Event::Revoked);
+    begin(&mut core, &asked);
+    core.step(4, Event::AppliedTo(Lsn(2 * LEN)));
+    core
+}
+
+fn proposal(actions: &[Action]) -> u64 {
+    let mut numbers = actions.iter().filter_map(|action| match action {
+        Action::Propose { number, .. } => Some(*number),
+        _ => None,
+    });
+    numbers.next_back().expect("the witness is asked")
+}
+
+fn begin(core: &mut Core, asked: &[Action]) {
+    let told = core.step(3, Event::Proposed { number: proposal(asked), is_taken: true });
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+}
+
+/// Is no source any more, and asks to be one again.
+fn promote_again(core: &mut Core) -> Vec<Action> {
+    core.step(5, Event::Wanted(Wish::Demote));
+    core.step(6, Event::WritersStopped);
+    assert!(!core.is_source());
+    core.step(7, Event::Wanted(Wish::Promote { nonce: 10, above: 0, by_force: true }));
+    core.step(8, Event::Revoked)
+}
+
+#[test]
+fn what_the_witness_says_to_an_earlier_promotion_begins_no_later_one() {
+    let mut core = member(2);
+    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    let asked = core.step(2, Event::Revoked);
+    let again = promote_again(&mut core);
+    assert_ne!(proposal(&asked), proposal(&again));
+    assert_eq!(core.is_by_force(proposal(&asked)), None);
+    assert_eq!(core.is_by_force(proposal(&again)), Some(true));
+    let late = core.step(9, Event::Proposed { number: proposal(&asked), is_taken: true });
+    assert_eq!(late, []);
+}
+
+#[test]
+fn a_label_of_an_earlier_promotion_begins_no_later_one() {
+    let mut core = member(2);
+    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    let asked = core.step(2, Event::Revoked);
+    let number = proposal(&asked);
+    let early = ordered_label(&core.step(3, Event::Proposed { number, is_taken: true }));
+    let again = promote_again(&mut core);
+    let number = proposal(&again);
+    let late = ordered_label(&core.step(9, Event::Proposed { number, is_taken: true }));
+    let told = core.step(10, Event::LabelStored(early));
+    let begins = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Tell(News::IsSource(_))))
+    };
+    assert!(!begins(&told), "{told:?}");
+    assert!(begins(&core.step(11, Event::LabelStored(late))));
+}
+
+fn here() -> Message {
+    Message::Here {
+        history: History::default(),
+        end: Lsn(0),
+        applied: Lsn(0),
+        bound: Lsn(0),
+        is_consistent: true,
+        recent: Vec::new(),
+        recent_from: Lsn(0),
+    }
+}
+
+fn ordered_map(actions: &[Action]) -> u64 {
+    let mut numbers = actions.iter().filter_map(|action| match action {
+        Action::StoreDirty { number, .. } => Some(*number),
+        _ => None,
+    });
+    numbers.next_back().expect("a map is to be stored")
+}
+
+fn follows(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Send(_, Message::Follow { .. })))
+}
+
+#[test]
+fn a_map_that_was_stored_late_for_an_earlier_time_as_source_is_not_taken_for_a_later_one() {
+    let mut core = source();
+    let peer = Peer { member: SOURCE.member, connection: 5 };
+    core.step(5, Event::Dialed(peer));
+    let early = ordered_map(&core.step(5, Event::Said(peer, here())));
+    core.step(5, Event::Wanted(Wish::Demote));
+    core.step(5, Event::Lost(peer));
+    let asked = promote_again(&mut core);
+    // The disk was slow.
+    core.step(9, Event::DirtyStored(peer.member, early));
+    begin(&mut core, &asked);
+    let peer = Peer { connection: 6, ..peer };
+    core.step(10, Event::Dialed(peer));
+    let told = core.step(10, Event::Said(peer, here()));
+    assert!(!follows(&told), "{told:?}");
+    let told = core.step(11, Event::DirtyStored(peer.member, ordered_map(&told)));
+    assert!(follows(&told), "{told:?}");
+}
+
+#[test]
+fn a_source_whose_storage_failed_is_followed_by_nobody_so_that_another_can_be_promoted() {
+    let mut core = source();
+    core.step(5, Event::StorageFailed);
+    let peer = Peer { member: SOURCE.member, connection: 5 };
+    assert_eq!(core.step(6, Event::Dialed(peer)), [Action::Disconnect(peer)]);
+}
+
+#[test]
+fn a_member_that_holds_nothing_of_a_group_that_has_begun_is_promoted_by_force_alone() {
+    let config = Config { has_witness: true, ..config() };
+    let label = Core::first_label(&config);
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
+    let mut core = Core::new(config, Found { label, entries: Vec::new(), dirty });
+    assert!(!core.status().may_be_source);
+    let wish = |above, by_force| Event::Wanted(Wish::Promote { nonce: 9, above, by_force });
+    let denied = [Action::Tell(News::Denied(Denial::NotInSync))];
+    assert_eq!(core.step(1, wish(3, false)), denied);
+    assert_eq!(core.step(2, wish(0, false)), [Action::Revoke], "the group begins");
 }

@@ -111,7 +111,8 @@ impl Inner {
         }
     }
 
-    /// Makes a change of a volume: its range is the caller's from before the change has its place until it is applied.
+    /// Makes a change of a volume: its range is the caller's from before the change has its place until it is applied, but not
+    /// while it waits for a place: what it waits for may be copies of that range.
     pub(super) fn change(
         &self,
         tenure: u64,
@@ -119,15 +120,21 @@ impl Inner {
         extent: Extent,
         bytes: &[u8],
     ) -> Result<(), BlockError> {
-        let _held = self.ranges.hold(extent);
         let mut packed = Vec::new();
         let encoding = match kind {
             Kind::Write => compress(self.compression, bytes, &mut packed),
             _ => Encoding::Plain,
         };
         let payload = if encoding == Encoding::Plain { bytes } else { &packed[..] };
-        let end = self.order(tenure, (kind, encoding), extent, payload)?;
-        let done = self.wait_for(tenure, end.1).and_then(|()| {
+        let (_held, lsn, end) = loop {
+            let held = self.ranges.hold(extent);
+            if let Some((lsn, end)) = self.order(tenure, (kind, encoding), extent, payload)? {
+                break (held, lsn, end);
+            }
+            drop(held);
+            thread::park_timeout(super::PATIENCE);
+        };
+        let done = self.wait_for(tenure, end).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
                 Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
                 Kind::Trim => device.write_zeroes(
@@ -144,36 +151,42 @@ impl Inner {
                 ),
             })
         });
-        self.leave(end.0, &done);
+        self.leave(lsn, &done);
         done
     }
 
-    /// Puts a record that changes no volume into the order, and waits until it is committed. `held` is let go of as soon as the
-    /// record has its place.
-    pub(super) fn note(
+    /// Puts a record that changes no volume into the order, and waits until it is committed. `make` gives its payload, with what
+    /// is let go of as soon as the record has its place, or has to wait for one: then it is made anew.
+    pub(super) fn note<'h>(
         &self,
         kind: Kind,
         extent: Extent,
-        payload: &[u8],
-        held: Option<Held<'_>>,
+        make: impl Fn() -> Result<(Option<Held<'h>>, Vec<u8>), BlockError>,
     ) -> Result<Lsn, BlockError> {
         let tenure = self.hub.tenure();
-        let (lsn, end) = self.order(tenure, (kind, Encoding::Plain), extent, payload)?;
-        drop(held);
+        let (lsn, end) = loop {
+            let (held, payload) = make()?;
+            let placed = self.order(tenure, (kind, Encoding::Plain), extent, &payload)?;
+            drop(held);
+            match placed {
+                Some(placed) => break placed,
+                None => thread::park_timeout(super::PATIENCE),
+            }
+        };
         let done = self.wait_for(tenure, end);
         self.leave(lsn, &done);
         done.map(|()| end)
     }
 
     /// Gives a record its place in the order and puts it there: its LSN, and that of the next one. The caller is among the
-    /// writers until it calls [`Inner::leave`].
+    /// writers until it calls [`Inner::leave`]. `None` where there is no place now: the caller is unparked once there may be.
     fn order(
         &self,
         tenure: u64,
         (kind, encoding): (Kind, Encoding),
         extent: Extent,
         payload: &[u8],
-    ) -> Result<(Lsn, Lsn), BlockError> {
+    ) -> Result<Option<(Lsn, Lsn)>, BlockError> {
         let hub = &self.hub;
         let group = self.ring.group();
         let stored = u32::try_from(payload.len()).map_err(|_| BlockError::MediaIo(EINVAL))?;
@@ -193,24 +206,20 @@ impl Inner {
         };
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
-        let Admitted { pad, record } = loop {
-            self.check(tenure)?;
-            let submitted = match state.lag.holds {
-                true => Err(Denied::NotNow),
-                false => state.core.submit(draft, seal),
-            };
-            match submitted {
-                Ok(admitted) => break admitted,
-                Err(Denied::NotNow) => {
-                    state.writers.park();
-                    drop(state);
-                    thread::park_timeout(super::PATIENCE);
-                    state = hub.lock();
-                }
-                Err(Denied::NotSource) => return Err(NOT_SOURCE),
-                Err(Denied::Failed) => return Err(BlockError::MediaPoisoned),
-                Err(Denied::TooLong) => return Err(BlockError::MediaIo(EINVAL)),
+        self.check(tenure)?;
+        let submitted = match state.lag.holds {
+            true => Err(Denied::NotNow),
+            false => state.core.submit(draft, seal),
+        };
+        let Admitted { pad, record } = match submitted {
+            Ok(admitted) => admitted,
+            Err(Denied::NotNow) => {
+                state.writers.park();
+                return Ok(None);
             }
+            Err(Denied::NotSource) => return Err(NOT_SOURCE),
+            Err(Denied::Failed) => return Err(BlockError::MediaPoisoned),
+            Err(Denied::TooLong) => return Err(BlockError::MediaIo(EINVAL)),
         };
         state.writers.inside += 1;
         drop(state);
@@ -234,7 +243,7 @@ impl Inner {
         let persists = hub.step_for_persist(&mut state, Event::Placed(record.lsn));
         drop(state);
         persists.into_iter().for_each(|(from, to)| persist_range(self, from, to));
-        Ok((record.lsn, record.end()))
+        Ok(Some((record.lsn, record.end())))
     }
 
     /// Waits until everything below `end` is committed.

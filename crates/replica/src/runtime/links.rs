@@ -116,7 +116,7 @@ fn wait_until_wanted(inner: &Inner, member: MemberId) -> Option<()> {
         if state.ends {
             return None;
         }
-        if state.core.is_source() && !state.core.is_suspended(member) {
+        if state.core.is_source() && !state.core.has_failed() && !state.core.is_suspended(member) {
             return Some(());
         }
         let waited = inner.hub.dialers.wait_timeout(state, DIAL_EVERY);
@@ -193,7 +193,7 @@ fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
             drop(state);
             hub.ring_bell(Lane::Copies(peer.member));
         }
-        Message::Copy { extent, is_zero, .. } => {
+        Message::Copy { epoch, extent, is_zero, .. } => {
             let expected = if is_zero { 0 } else { extent.len };
             let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
             let mut state = hub.lock();
@@ -201,8 +201,11 @@ fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
                 hub.step_locked(&mut state, Event::NotReceived(peer));
                 return;
             }
-            let bytes = (!is_zero).then(|| std::mem::take(bytes));
-            state.arrived.push_back(Arrived { peer, extent, bytes });
+            // The bytes wait in the order in which the core has the copies: of those that it refuses there are none.
+            if state.core.may_receive_copy(peer, epoch) {
+                let bytes = (!is_zero).then(|| std::mem::take(bytes));
+                state.arrived.push_back(Arrived { peer, extent, bytes });
+            }
             hub.step_locked(&mut state, Event::Said(peer, message));
         }
         message => hub.step(Event::Said(peer, message)),

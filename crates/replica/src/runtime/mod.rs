@@ -103,6 +103,17 @@ pub enum StartError {
         /// What was committed.
         claimed: Lsn,
     },
+    /// The ring is not as long as those of the group.
+    #[error(
+        "the memory of the member is made for records of {found} bytes in all, and the group's is for {wanted}: change \
+         the group back, or recreate this member's memory once another has everything"
+    )]
+    OtherCapacity {
+        /// What it can hold.
+        found: u64,
+        /// What the group's can.
+        wanted: u64,
+    },
     /// A volume is not what the group has.
     #[error("volume {volume} has {found} bytes, and the group's has {wanted}")]
     OtherSize {
@@ -143,6 +154,23 @@ struct Wire {
     identity: Identity,
     addresses: Vec<(MemberId, Vec<String>)>,
     options: LinkOptions,
+}
+
+impl Inner {
+    fn resume(&self, above: Epoch) -> Result<(), StartError> {
+        let nonce = self.nonce()?;
+        let mut state = self.hub.lock();
+        let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
+        self.hub.take(&mut state, actions);
+        Ok(())
+    }
+
+    fn nonce(&self) -> Result<u64, std::io::Error> {
+        let mut bytes = [0; 8];
+        let filled = self.hub.environment.random.fill(&mut bytes);
+        filled.map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
 }
 
 impl Wire {
@@ -201,6 +229,13 @@ impl Member {
             let size = config.volumes.get(volume).copied().unwrap_or_default();
             return Err(StartError::OtherSize { volume, found: 0, wanted: size });
         }
+        ring.check_owner(config.group, config.me)?;
+        if ring.capacity() != config.capacity {
+            return Err(StartError::OtherCapacity {
+                found: ring.capacity(),
+                wanted: config.capacity,
+            });
+        }
         let label = ring.load_label()?;
         let scanned = ring.scan(&label)?;
         if scanned.claimed > scanned.end {
@@ -214,7 +249,7 @@ impl Member {
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
         let core = Core::new(config, Found { label, entries, dirty });
-        let reached = (core.applied(), core.bound().unwrap_or(core.applied()));
+        let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
         let inner = Arc::new(Inner {
@@ -235,6 +270,10 @@ impl Member {
             true => Some(inner.witness.load()?),
             false => None,
         };
+        // Before anybody is heard: who follows another source by then is none to be resumed.
+        if let Some(seat) = above {
+            inner.resume(seat.map(|seat| seat.epoch).unwrap_or_default())?;
+        }
         let address = setup.listener.local_addr();
         let accepting = Arc::clone(&inner);
         let options = inner.wire.options.clone();
@@ -243,9 +282,6 @@ impl Member {
         })?;
         let member = Self { inner, threads: Mutex::default(), _accepts: accepts, address };
         member.spawn_all(&others)?;
-        if let Some(seat) = above {
-            member.resume(seat.map(|seat| seat.epoch).unwrap_or_default())?;
-        }
         Ok(member)
     }
 
@@ -279,26 +315,13 @@ impl Member {
         Ok(())
     }
 
-    fn resume(&self, above: Epoch) -> Result<(), StartError> {
-        let nonce = self.nonce()?;
-        let hub = &self.inner.hub;
-        let mut state = hub.lock();
-        let now = hub.now();
-        let actions = state.core.resume_as_source(now, nonce, above);
-        hub.take(&mut state, actions);
-        Ok(())
-    }
-
     /// A random number for a new epoch.
     ///
     /// # Errors
     ///
     /// The kernel has none.
     pub fn nonce(&self) -> Result<u64, std::io::Error> {
-        let mut bytes = [0; 8];
-        let filled = self.inner.hub.environment.random.fill(&mut bytes);
-        filled.map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(u64::from_le_bytes(bytes))
+        self.inner.nonce()
     }
 
     /// Where the member is reached by the others.
@@ -368,7 +391,7 @@ impl Member {
     /// This member is not the source, or ceases to be.
     pub fn mark(&self, name: &str) -> Result<Lsn, BlockError> {
         let nowhere = Extent { volume: 0, offset: 0, len: 0 };
-        self.inner.note(Kind::Mark, nowhere, name.as_bytes(), None)
+        self.inner.note(Kind::Mark, nowhere, || Ok((None, name.as_bytes().to_vec())))
     }
 
     /// Has all members compare a range, in whole granules of 64 KiB, with what it is here, at one point of the order.
@@ -379,10 +402,12 @@ impl Member {
     /// This member is not the source, or the volume cannot be read.
     pub fn verify(&self, extent: Extent) -> Result<Lsn, BlockError> {
         let device = self.inner.volumes.device(extent.volume).ok_or(BlockError::MediaIo(5))?;
-        // Nobody writes to the range until the record has its place.
-        let held = self.inner.ranges.hold(extent);
-        let digest = self.inner.digester.range(&**device, extent.offset, extent.len)?;
-        self.inner.note(Kind::Verify, extent, &digest, Some(held))
+        self.inner.note(Kind::Verify, extent, || {
+            // Nobody writes to the range until the record has its place.
+            let held = self.inner.ranges.hold(extent);
+            let digest = self.inner.digester.range(&**device, extent.offset, extent.len)?;
+            Ok((Some(held), digest.to_vec()))
+        })
     }
 
     /// The points at which a view can be made.

@@ -192,11 +192,14 @@ pub(super) fn propose(inner: &Inner) {
             continue;
         };
         let seat = Seat { epoch, source, in_sync, set_version };
-        let rule = match hub.lock().core.begins_by_force() {
-            true => Rule::ByForce,
-            false => Rule::InSync,
-        };
         let is_taken = loop {
+            // Who asked may be no source any more, and ask anew later.
+            let by_force = hub.lock().core.is_by_force(number);
+            let rule = match by_force {
+                Some(true) => Rule::ByForce,
+                Some(false) => Rule::InSync,
+                None => break false,
+            };
             match inner.witness.record(rule, &seat) {
                 Ok(is_taken) => break is_taken,
                 // Whether it was taken is not known: it is asked again until it is.

@@ -9,6 +9,7 @@
 //!
 //! Spec: RFC 8446 §5.2, §5.3, §4.6.3.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -74,7 +75,7 @@ impl<Data: Send> NextKeys for KernelConnection<Data> {
 /// What both directions share: the next keys, and whether the other end has asked for one.
 pub(super) struct Rekey {
     keys: Mutex<Box<dyn NextKeys>>,
-    is_asked: std::sync::atomic::AtomicBool,
+    is_asked: AtomicBool,
 }
 
 impl Rekey {
@@ -135,7 +136,6 @@ impl Sealer {
     /// Makes a record of `content`, at most [`CONTENT_MAX`] bytes, at the front of `out`, and says how long it is. `out`
     /// has room for [`SEAL_ROOM`] bytes more than the content.
     pub(super) fn seal(&mut self, content: &[u8], out: &mut [u8]) -> Result<usize, RecordError> {
-        use std::sync::atomic::Ordering;
         let mut used = 0;
         let is_asked = self.rekey.is_asked.swap(false, Ordering::Relaxed);
         if is_asked || self.key.sequence >= self.records_of_key {
@@ -212,35 +212,71 @@ impl Opener {
         head: [u8; RECORD_HEAD_LEN],
         record: &mut [u8],
     ) -> Result<Opened, RecordError> {
-        // What a peer sends under one key is bounded, as forgeries are counted by records (RFC 8446 §5.5).
-        if self.key.sequence > RECEIVED_OF_KEY_MAX {
-            return Err(RecordError::KeyExhausted);
-        }
-        let nonce = self.key.nonce();
+        let nonce = self.nonce()?;
         let plain = self
             .key
             .key
             .open_in_place(nonce, Aad::from(head), record)
             .map_err(|_| RecordError::PeerTag)?;
-        let len = plain.iter().rposition(|byte| *byte != 0).ok_or(RecordError::PeerType(0))?;
+        let len = content_len(plain)?;
         let (content, of) = (&plain[..len], plain[len]);
-        if len > CONTENT_MAX {
+        self.interpret(of, content)
+    }
+
+    /// Opens a record into `out`, of [`Self::plain_len`] bytes, which end in what is no data.
+    pub(super) fn open_into(
+        &mut self,
+        head: [u8; RECORD_HEAD_LEN],
+        record: &[u8],
+        out: &mut [u8],
+    ) -> Result<Opened, RecordError> {
+        let nonce = self.nonce()?;
+        let (content, tag) = record.split_at(Self::plain_len(record.len()));
+        self.key
+            .key
+            .open_separate_gather(nonce, Aad::from(head), content, tag, out)
+            .map_err(|_| RecordError::PeerTag)?;
+        let len = content_len(out)?;
+        let (content, of) = (&out[..len], out[len]);
+        self.interpret(of, content)
+    }
+
+    /// Bytes in which a record of `len` bytes behind its head is opened.
+    pub(super) fn plain_len(len: usize) -> usize {
+        len.saturating_sub(TAG_LEN)
+    }
+
+    // What a peer sends under one key is bounded, as forgeries are counted by records (RFC 8446 §5.5).
+    fn nonce(&mut self) -> Result<Nonce, RecordError> {
+        match self.key.sequence > RECEIVED_OF_KEY_MAX {
+            true => Err(RecordError::KeyExhausted),
+            false => Ok(self.key.nonce()),
+        }
+    }
+
+    fn interpret(&mut self, of: u8, content: &[u8]) -> Result<Opened, RecordError> {
+        if content.len() > CONTENT_MAX {
             return Err(RecordError::PeerHead);
         }
         match (of, content) {
-            (DATA, _) => Ok(Opened::Data(len)),
+            (DATA, _) => Ok(Opened::Data(content.len())),
             (ALERT, content) if *content == CLOSE_NOTIFY => Ok(Opened::End),
             (ALERT, &[_, alert]) => Err(RecordError::PeerAlert(alert)),
             (HANDSHAKE, &[a, b, c, d, asks @ 0..=1]) if [a, b, c, d] == KEY_UPDATE => {
                 self.key = self.rekey.next(|keys| keys.to_receive())?;
                 if asks == 1 {
-                    self.rekey.is_asked.store(true, std::sync::atomic::Ordering::Relaxed);
+                    self.rekey.is_asked.store(true, Ordering::Relaxed);
                 }
                 Ok(Opened::Nothing)
             }
             (of, _) => Err(RecordError::PeerType(of)),
         }
     }
+}
+
+/// Bytes before the type of what was opened, behind which are zeros alone.
+fn content_len(plain: &[u8]) -> Result<usize, RecordError> {
+    plain.iter().rposition(|byte| *byte != 0).ok_or(RecordError::PeerType(0))
 }
 
 const RECEIVED_OF_KEY_MAX: u64 = 1 << 24;

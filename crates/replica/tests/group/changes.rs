@@ -112,3 +112,16 @@ fn asynchronous_and_semi_synchronous_members_get_everything_too() {
         assert!(bytes[0] == bytes[1]);
     }
 }
+
+#[test]
+fn a_write_that_waits_for_a_member_is_in_the_way_of_no_copy_to_that_member() {
+    let mut group = Group::stopped(Plan { least_in_sync: 2, ..Plan::default() });
+    group.start(0);
+    group.promote(0, true);
+    let device = std::sync::Arc::clone(&group.devices(0)[0]);
+    let writer = thread::spawn(move || device.write(8192, &[5; 4096], Survives::Durable));
+    group.start(1);
+    group.wait("the write is answered", || writer.is_finished());
+    writer.join().unwrap().unwrap();
+    group.compare(0, 1);
+}

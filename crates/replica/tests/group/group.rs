@@ -11,14 +11,15 @@ use block::{BlockDevice, FileDevice, Survives};
 use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
 use replica::ring::{CreateOptions, Ring};
-use replica::runtime::{Member, Rpo, Setup};
-use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::runtime::{Member, Rpo, Setup, StartError};
+use replica::wire::{Identity, Link, LinkError, LinkOptions, Listener, Policy, dial};
 use replica::witness::NoWitness;
 use replica::{GroupId, MemberId, MemberSet};
 
 /// Bytes of each of the two volumes.
 pub(crate) const SIZE: u64 = 4 << 20;
 const VOLUMES: usize = 2;
+pub(crate) const SECRET: &[u8] = b"a secret of all members";
 const MAP: pmem::OpenOptions = pmem::OpenOptions { emulate_persistence: true };
 
 /// What differs between the groups of the tests.
@@ -99,7 +100,7 @@ impl Group {
         Ring::create(&path.join("ring"), &label, options).unwrap();
     }
 
-    fn config(&self, me: u8) -> Config {
+    pub(crate) fn config(&self, me: u8) -> Config {
         Config {
             group: GroupId(*b"a group of tests"),
             me: MemberId(me),
@@ -121,14 +122,34 @@ impl Group {
     }
 
     pub(crate) fn start(&mut self, member: u8) {
-        self.start_with(member, b"a secret of all members");
+        self.start_with(member, SECRET);
     }
 
     pub(crate) fn start_with(&mut self, member: u8, secret: &[u8]) {
-        let path = self.directory.path().join(member.to_string());
-        let config = self.config(member);
+        let started = self.try_start(member, self.config(member), secret).unwrap();
+        self.running[usize::from(member)] = Some(started);
+    }
+
+    fn identity(&self, member: u8, secret: &[u8]) -> Identity {
         let all = (0..self.plan.members).fold(MemberSet::NONE, |all, it| all.with(MemberId(it)));
-        let identity = Identity::from_secret(config.group, config.me, all, secret).unwrap();
+        Identity::from_secret(self.config(member).group, MemberId(member), all, secret).unwrap()
+    }
+
+    /// A connection of a member that does not run, as somebody makes it who has its secret.
+    pub(crate) fn dial_as(&self, me: u8, to: u8) -> Result<Link, LinkError> {
+        let identity = self.identity(me, SECRET);
+        let address = &self.addresses[usize::from(to)];
+        dial(&[address], &identity, MemberId(to), &LinkOptions::default())
+    }
+
+    pub(crate) fn try_start(
+        &self,
+        member: u8,
+        config: Config,
+        secret: &[u8],
+    ) -> Result<Member, StartError> {
+        let path = self.directory.path().join(member.to_string());
+        let identity = self.identity(member, secret);
         let volumes = (0..VOLUMES).map(|volume| self.file(member, volume)).collect();
         let addresses = (0..)
             .map(MemberId)
@@ -149,7 +170,7 @@ impl Group {
             rpo: self.plan.rpo,
             environment: Environment::host(),
         };
-        self.running[usize::from(member)] = Some(Member::start(setup).unwrap());
+        Member::start(setup)
     }
 
     /// Ends a member; what it had not made durable is lost as far as a kill loses it.

@@ -110,3 +110,18 @@ fn a_source_that_is_demoted_answers_nothing_more() {
     group.promote(1, false);
     group.compare(1, 0);
 }
+
+#[test]
+fn a_source_that_went_on_alone_while_another_was_promoted_has_the_others_bytes_once_it_follows() {
+    let group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    group.member(0).want(Wish::Suspend(MemberId(1)));
+    group.wait("it is out of sync", || !group.status(0).in_sync.contains(MemberId(1)));
+    // Acknowledged by the source alone, and lost by what an operator does next: the other was never told.
+    group.write(0, 0, 4096, 2, 4096);
+    group.wait("the source is gone from there", || group.status(1).follows.is_none());
+    group.promote(1, false);
+    group.write(1, 0, 8192, 3, 4096);
+    group.wait("the old source steps down", || !group.status(0).is_source);
+    group.compare(1, 0);
+}

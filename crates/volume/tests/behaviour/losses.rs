@@ -1,6 +1,8 @@
 //! Blocks that the medium loses: their sectors say so, and a write heals them.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, BlockError, Survives, Zeroing};
@@ -76,6 +78,56 @@ fn a_sector_that_the_medium_lost_fails_and_a_write_heals_it() {
     assert_eq!(next, [2; 512]);
     let report = check(&memory).unwrap();
     assert!(report.is_whole() && report.lost == 0, "{report:?}");
+}
+
+#[test]
+fn a_medium_that_cannot_be_read_now_has_lost_nothing() {
+    const ENOMEM: i32 = 12;
+    let memory = made(64 << 10, SMALL);
+    let fails = Arc::new(AtomicBool::new(false));
+    let (mut medium, read) = (Hooked::new(Arc::clone(&memory)), Arc::clone(&fails));
+    medium.on_read =
+        Box::new(move |inner, offset, out| match out.len() == 512 && read.load(Ordering::SeqCst) {
+            true => Err(MediumError::MediaIo(ENOMEM)),
+            false => inner.read(offset, out),
+        });
+    let volume = Volume::open(Arc::new(medium), Access::ReadWrite).unwrap();
+    volume.write(0, &[1; 512], Survives::Durable).unwrap();
+    fails.store(true, Ordering::SeqCst);
+    let mut bytes = [0; 512];
+    assert_eq!(volume.read(0, &mut bytes), Err(BlockError::MediaIo(ENOMEM)));
+    fails.store(false, Ordering::SeqCst);
+    volume.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [1; 512]);
+    assert_eq!(check(&memory).unwrap().lost, 0);
+}
+
+#[test]
+fn zeroes_that_are_not_durable_are_not_durable_for_a_second_request_either() {
+    let memory = made(64 << 10, SMALL);
+    let (mut medium, (begun, has_begun)) = (Hooked::new(Arc::clone(&memory)), channel());
+    let (ends, ended) = channel::<()>();
+    let gate = Mutex::new(Some((begun, ended)));
+    // The persist of a map entry: it fails, and others come meanwhile.
+    medium.on_persist = Box::new(move |inner, offset, len| {
+        let gate = if len == 4 { gate.lock().unwrap().take() } else { None };
+        let Some((begun, ended)) = gate else { return inner.persist(offset, len) };
+        begun.send(()).unwrap();
+        ended.recv().unwrap();
+        Err(MediumError::MediaIo(EIO))
+    });
+    let volume = Volume::open(Arc::new(medium), Access::ReadWrite).unwrap();
+    let zero = || volume.write_zeroes(0, 512, Zeroing::MayFree, Survives::Durable);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(zero);
+        has_begun.recv().unwrap();
+        let second = scope.spawn(zero);
+        // The second waits for the first, which has the lock of the entry, or is refused behind it: both end alike.
+        std::thread::yield_now();
+        ends.send(()).unwrap();
+        assert!(first.join().unwrap().is_err());
+        assert!(second.join().unwrap().is_err());
+    });
 }
 
 #[test]

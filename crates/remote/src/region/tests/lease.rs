@@ -59,6 +59,39 @@ fn a_fully_committed_region_outlives_its_lease() {
 }
 
 #[test]
+fn a_region_that_ends_with_push_mode_writes_nothing_behind_a_recall() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.end_with_push();
+    region.write_commit(0, &[1; 8]).unwrap();
+    peer.take_the_lease();
+    peer.another_writes(0, &[3; 8]);
+    for _ in 0..2 {
+        assert!(matches!(region.write(0, &[2; 8]), Err(RegionError::PushEnded)));
+        assert!(matches!(region.commit(0, 8), Err(RegionError::PushEnded)));
+        assert!(matches!(region.read(0, &mut [0; 8]), Err(RegionError::PushEnded)));
+        // It would be mapped again by now, and be in push mode.
+        region.map_again = Some(Instant::now());
+    }
+    assert_eq!(peer.bytes(0, 8), [3; 8]);
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_region_that_ends_with_push_mode_ends_what_a_lost_connection_left_open() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.end_with_push();
+    peer.ask(Ask::FallSilent);
+    region.submit_write_commit(0, &[1; 8]).unwrap();
+    region.retire(super::FallbackReason::Silent).unwrap();
+    region.finish(&mut []).unwrap();
+    assert_eq!(peer.bytes(0, 8), [1; 8]);
+    assert!(matches!(region.write_commit(0, &[2; 8]), Err(RegionError::PushEnded)));
+    assert_eq!(peer.bytes(0, 8), [1; 8]);
+}
+
+#[test]
 fn a_replay_ends_when_the_lease_ends() {
     let peer = Peer::start();
     let mut region = peer.region();
