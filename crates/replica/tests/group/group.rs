@@ -12,7 +12,7 @@ use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
 use replica::ring::{CreateOptions, Ring};
 use replica::runtime::{Member, Rpo, Setup, StartError};
-use replica::wire::{Identity, Link, LinkError, LinkOptions, Listener, Policy, dial};
+use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{GroupId, MemberId, MemberSet};
 
