@@ -312,8 +312,9 @@ impl Logged {
         if self.overlay.is_empty() && self.base.len()? == self.len {
             return Ok(());
         }
-        let has = self.base.len()?;
-        if self.overlay.base_until < has {
+        // What is written again in full is not taken away first: others may read it in the base meanwhile.
+        let void = self.overlay.base_until..self.base.len()?.min(self.len);
+        if !self.overlay.covers(void) {
             self.base.set_len(self.overlay.base_until)?;
         }
         for (offset, bytes) in self.overlay.runs() {

@@ -1,6 +1,7 @@
 //! Bytes of a file that the base does not have yet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::base::to_u64;
 
@@ -78,6 +79,22 @@ impl Overlay {
                 out[index(from - offset)..index(to - offset)].copy_from_slice(bytes);
             }
         }
+    }
+
+    /// Whether the extents have every byte of the range.
+    pub(crate) fn covers(&self, range: Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let (mut at, end) = (range.start, range.end);
+        let first = self.extents.range(..at).next_back();
+        for (start, extent) in first.into_iter().chain(self.extents.range(range)) {
+            if *start > at {
+                break;
+            }
+            at = at.max(start + to_u64(extent.len()));
+        }
+        at >= end
     }
 
     /// Neighbouring extents as one, at most about `RUN` bytes each.
@@ -161,6 +178,13 @@ mod tests {
                 out[..counts].copy_from_slice(&base[..counts]);
                 overlay.lay_over(0, &mut out);
                 prop_assert_eq!(&out, &model);
+                let is_held = |at: u64| {
+                    let mut extents = overlay.extents.iter();
+                    extents.any(|(start, held)| (*start..start + to_u64(held.len())).contains(&at))
+                };
+                for (from, to) in [(offset, offset + 40), (0, 100), (offset, 0)] {
+                    prop_assert_eq!(overlay.covers(from..to), (from..to).all(is_held));
+                }
                 let held: usize = overlay.extents.values().map(Vec::len).sum();
                 prop_assert_eq!(to_u64(held), overlay.held());
                 for pair in overlay.extents.iter().collect::<Vec<_>>().windows(2) {

@@ -267,3 +267,51 @@ fn a_commit_outlives_a_flush_of_the_base_that_failed_once() {
         }
     }
 }
+
+/// A base that notes to which lengths it was cut.
+#[derive(Debug)]
+struct Watched {
+    base: Arc<dyn Base>,
+    cuts: Mutex<Vec<u64>>,
+}
+
+impl Base for Watched {
+    fn len(&self) -> io::Result<u64> {
+        self.base.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        self.base.read(offset, out)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.base.write(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.cuts.lock().unwrap().push(len);
+        self.base.set_len(len)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.base.flush()
+    }
+}
+
+#[test]
+fn an_opening_takes_nothing_away_that_others_may_read() {
+    let dir = place();
+    let options = Options { apply: Apply::AtCommit, ..Options::default() };
+    let mut file = open(dir.path(), &options).unwrap();
+    for (pages, byte) in [(0..8, 1), (3..6, 2)] {
+        file.set_len(pages.start * 4096).unwrap();
+        for page in pages {
+            file.write(page * 4096, &[byte; 4096]).unwrap();
+        }
+        file.commit().unwrap();
+    }
+    let before = read(&file);
+    drop(file);
+    let (base, side) = (base(dir.path(), "base"), base(dir.path(), "side"));
+    let watched = Arc::new(Watched { base, cuts: Mutex::default() });
+    let members = members(dir.path(), "log");
+    let file = Logged::open(Arc::clone(&watched) as _, side, &members, &options).unwrap();
+    assert!(read(&file) == before);
+    assert!(watched.cuts.lock().unwrap().is_empty());
+}

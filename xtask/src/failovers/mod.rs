@@ -291,7 +291,7 @@ impl Table {
         }
         let counts = load.counts();
         println!(
-            "  in all {} rounds in {} s, {} changes of the source, {} members' states compared; {} writes answered, \
+            "  in all {} rounds in {} s, {} changes of the source, all members compared {} times; {} writes answered, \
              {} in doubt, {} reads judged, {} blocks judged after rounds",
             self.rounds(),
             lasted.as_secs(),

@@ -90,6 +90,8 @@ impl Core {
         if source.change.is_some() || source.is_stopping || !source.has_begun() {
             return;
         }
+        // A witness that has removed the member that takes over would not let it.
+        let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
         let mut members = source.confirmed;
         for other in &mut source.peers {
             let is_confirmed = source.confirmed.contains(other.member);
@@ -104,7 +106,8 @@ impl Core {
                 }
                 _ => false,
             };
-            let is_unseen = source.unseen.contains(other.member) && !has_witness;
+            let is_unseen = takes_over == Some(other.member)
+                || (source.unseen.contains(other.member) && !has_witness);
             if follows {
                 members = members.with(other.member);
             } else if is_confirmed && !is_unseen && other.is_over(committed) {
@@ -196,9 +199,9 @@ impl Core {
     // Once everything is durable at the member that takes over, and nothing more comes, it is told.
     pub(super) fn hand_over(&mut self) {
         let (end, epoch, applied) = (self.order.end(), self.epoch(), self.applied);
-        let committed = self.committed;
+        let (committed, now) = (self.committed, self.now);
         let Some(source) = self.source() else { return };
-        let Some(HandOver { to, nonce, is_told: false }) = source.handing_over else { return };
+        let Some(HandOver { to, nonce, told: None }) = source.handing_over else { return };
         if source.change.is_some() {
             return;
         }
@@ -222,11 +225,19 @@ impl Core {
             self.act(Action::Room);
             return;
         };
-        source.handing_over = Some(HandOver { to, nonce, is_told: true });
+        source.handing_over = Some(HandOver { to, nonce, told: Some(now) });
         // From here on it may be the source: nothing is acknowledged without it until it is heard of.
         source.unseen = source.unseen.with(to);
         let next = Epoch { number: epoch.number + 1, restart: 0, nonce };
         self.send(peer, Message::TakeOver { epoch, end, next });
+    }
+
+    /// The member that was to take over has come back as an ordinary one, or is silent: this member goes on.
+    pub(super) fn has_not_taken_over(&mut self) {
+        let Some(source) = self.source() else { return };
+        source.handing_over = None;
+        self.tell(News::Denied(Denial::NotTakenOver));
+        self.act(Action::Room);
     }
 }
 

@@ -75,7 +75,7 @@ pub struct Core {
     committed: Lsn,
     /// Everything below is in the volumes.
     applied: Lsn,
-    /// Up to where the volumes may have been written before this member started.
+    /// Up to where the volumes may have been written before this member started, or became a destination.
     replayed: Lsn,
     /// At a source: records above `applied` that are in their volume.
     applied_apart: Vec<Lsn>,
@@ -433,14 +433,15 @@ impl Core {
         self.has_whole_copy() && self.applied >= self.replayed
     }
 
-    /// Whether the volumes are a copy at one moment once all records below `lsn`, and no others, are applied.
-    pub fn is_consistent_at(&self, lsn: Lsn) -> bool {
+    /// Whether the volumes, once everything below an LSN is applied, hold that and nothing else: they can be compared
+    /// with what a source had there.
+    pub fn is_exact_at(&self, at: Lsn) -> bool {
         let is_whole = match self.label.contents {
             Contents::Consistent => true,
             Contents::Mixed => false,
-            Contents::MixedUntil(at) => lsn >= at,
+            Contents::MixedUntil(until) => at >= until,
         };
-        is_whole && lsn >= self.replayed
+        is_whole && at >= self.replayed
     }
 
     /// Whether volumes and ring have what a copy at one moment needs.

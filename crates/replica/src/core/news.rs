@@ -93,6 +93,9 @@ pub enum Denial {
     /// The witness has recorded something else.
     #[error("the witness did not agree")]
     WitnessDisagrees,
+    /// The member to which the source's part was handed has not taken it.
+    #[error("the member has not taken over: this one goes on as the source")]
+    NotTakenOver,
     /// Another change is under way.
     #[error("another change is under way")]
     Busy,

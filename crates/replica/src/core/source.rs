@@ -74,7 +74,8 @@ pub(super) struct Change {
 pub(super) struct HandOver {
     pub(super) to: MemberId,
     pub(super) nonce: u64,
-    pub(super) is_told: bool,
+    /// When it was told.
+    pub(super) told: Option<u64>,
 }
 
 /// Another member, as the source knows it.
@@ -420,7 +421,7 @@ impl Core {
     /// Whether another member was told to take over, and may have done so.
     pub fn has_handed_over(&self) -> bool {
         match &self.role {
-            Role::Source(source) => source.handing_over.is_some_and(|it| it.is_told),
+            Role::Source(source) => source.handing_over.is_some_and(|it| it.told.is_some()),
             Role::Destination(_) => false,
         }
     }
@@ -579,6 +580,8 @@ impl Core {
         };
         let bound = committed.max(self.replayed).min(end);
         self.label.bound = bound;
+        // Writers wrote to their volumes in any order: until all of it is applied again they are a mixture.
+        self.replayed = bound;
         self.applied_apart.clear();
         if std::mem::replace(&mut self.label.is_source, false) {
             // From here on another source may acknowledge what this member does not have.
@@ -609,13 +612,11 @@ impl Core {
                 actions.push(Action::Send(peer, Message::Alive));
             }
         }
-        // What is durable at a member that is not stopping may be told late: it takes over, or it does not.
-        let was_told = source.handing_over.is_some_and(|it| it.is_told);
-        if was_told && source.connections().next().is_none() {
-            source.handing_over = None;
-            actions.push(Action::Room);
-        }
         self.actions.append(&mut actions);
+        let told = self.source().and_then(|source| source.handing_over).and_then(|it| it.told);
+        if told.is_some_and(|told| now.saturating_sub(told) > silence) {
+            self.has_not_taken_over();
+        }
         self.store_dirty_maps();
     }
 

@@ -126,6 +126,11 @@ impl Core {
         let now = self.now;
         let Some(source) = self.source() else { return };
         source.unseen = source.unseen.without(peer.member);
+        let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
+        if takes_over == Some(peer.member) {
+            self.has_not_taken_over();
+        }
+        let Some(source) = self.source() else { return };
         let Some(other) = source.at(peer) else { return };
         other.known = from;
         other.link = Link::Streaming(Box::new(Stream {

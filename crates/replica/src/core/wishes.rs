@@ -57,7 +57,7 @@ impl Core {
                     return Err(Denial::Busy);
                 }
                 let source = self.source().ok_or(Denial::NotSource)?;
-                source.handing_over = Some(HandOver { to, nonce, is_told: false });
+                source.handing_over = Some(HandOver { to, nonce, told: None });
             }
             Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
         }

@@ -163,8 +163,7 @@ fn verify(inner: &Inner, record: &Record, digest: &[u8]) -> Result<(), VolumesEr
         crate::format::Extent { volume: record.volume, offset: record.offset, len: record.len };
     let device = inner.volumes.device(extent.volume).filter(|_| inner.volumes.has(extent));
     let Some(device) = device else { return Ok(()) };
-    // Where newer bytes are there already, from before a restart or by copies, the record says nothing of them.
-    if !inner.hub.lock().core.is_consistent_at(record.lsn) {
+    if !inner.hub.lock().core.is_exact_at(record.lsn) {
         return Ok(());
     }
     let found = inner.digester.range(&**device, extent.offset, extent.len);

@@ -13,7 +13,7 @@ use replica::format::Geometry;
 use replica::ring::{CreateOptions, Ring};
 use replica::runtime::{Member, Rpo, Setup, StartError};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
-use replica::witness::NoWitness;
+use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{GroupId, MemberId, MemberSet};
 
 /// Bytes of each of the two volumes.
@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) least_in_sync: u32,
     pub(crate) compression: Policy,
     pub(crate) rpo: Option<Rpo>,
+    /// Whether a file records who is the source.
+    pub(crate) has_witness: bool,
 }
 
 impl Default for Plan {
@@ -44,6 +46,7 @@ impl Default for Plan {
             least_in_sync: 1,
             compression: Policy::None,
             rpo: None,
+            has_witness: false,
         }
     }
 }
@@ -112,7 +115,7 @@ impl Group {
             volumes: vec![SIZE; VOLUMES],
             capacity: self.plan.capacity,
             least_in_sync: self.plan.least_in_sync,
-            has_witness: false,
+            has_witness: self.plan.has_witness,
             congestion: Congestion::DirtyMap,
             window: 4 << 20,
             silence_ns: 2_000_000_000,
@@ -158,12 +161,20 @@ impl Group {
             addresses,
             links: LinkOptions::default(),
             listener: Listener::bind(&self.addresses[usize::from(member)]).unwrap(),
-            witness: Arc::new(NoWitness),
+            witness: self.witness(),
             compression: self.plan.compression,
             rpo: self.plan.rpo,
             environment: Environment::host(),
         };
         Member::start(setup)
+    }
+
+    fn witness(&self) -> Arc<dyn Witness> {
+        let group = self.config(0).group;
+        match self.plan.has_witness {
+            true => Arc::new(FileWitness::new(&self.room().join("witness"), group)),
+            false => Arc::new(NoWitness),
+        }
     }
 
     /// Ends a member; what it had not made durable is lost as far as a kill loses it.

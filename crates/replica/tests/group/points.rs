@@ -91,6 +91,26 @@ fn verify_raises_no_false_alarm_while_writers_write() {
 }
 
 #[test]
+fn a_member_that_applies_its_log_again_does_not_compare_what_it_has_beyond_it() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    let extent = Extent { volume: 0, offset: 0, len: 1 << 20 };
+    group.member(0).verify(extent).unwrap();
+    group.write(0, 0, 0, 2, 4096);
+    group.compare(0, 1);
+    let report = group.member(1).report();
+    assert_eq!((report.verified, report.differences), (1, 0));
+    group.stop(1);
+    group.start(1);
+    group.compare(0, 1);
+    assert_eq!(group.member(1).report().differences, 0);
+    group.member(0).verify(extent).unwrap();
+    group.compare(0, 1);
+    let report = group.member(1).report();
+    assert_eq!((report.verified, report.differences), (1, 0));
+}
+
+#[test]
 fn a_range_that_was_written_after_it_was_verified_is_no_difference_when_a_member_applies_it_again()
 {
     let mut group = Group::new(Plan::default());

@@ -67,6 +67,20 @@ fn a_reversal_loses_nothing_and_the_writers_of_the_old_source_fail() {
 }
 
 #[test]
+fn with_a_witness_a_reversal_is_not_overtaken_by_the_old_source() {
+    let group = Group::new(Plan { members: 3, has_witness: true, ..Plan::default() });
+    for round in 0..20 {
+        let (source, to) = (round % 3, (round + 1) % 3);
+        group.wait_in_sync(source);
+        let nonce = group.member(source).nonce().unwrap();
+        group.member(source).want(Wish::Reverse { to: MemberId(to), nonce });
+        group.wait("the next member is the source", || group.status(to).is_ready);
+        group.write(to, 0, u64::from(round) * 4096, round, 4096);
+        assert!(!group.has_told(source, |news| matches!(news, News::Denied(_))));
+    }
+}
+
+#[test]
 fn a_member_that_may_lack_writes_is_promoted_by_force_alone_and_what_the_other_had_more_is_cut() {
     let mut group = Group::new(Plan::default());
     group.write(0, 0, 0, 1, 4096);

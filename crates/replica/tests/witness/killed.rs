@@ -122,8 +122,12 @@ impl Model {
                     self.seat = None;
                     let _ = std::fs::remove_file(&self.label);
                 }
-                // Some promote themselves for no reason: correctness is not a matter of patience.
-                _ if self.seat.is_none() && nonce().is_multiple_of(40) => {
+                // Some promote themselves for no reason, at the same moments: correctness is not a matter of patience.
+                _ if self.seat.is_none() && nonce().is_multiple_of(10) => {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                    std::thread::sleep(Duration::from_millis(u64::from(
+                        200 - now.subsec_millis() % 200,
+                    )));
                     let recorded = self.sight.lock().unwrap().as_ref().and_then(|it| it.seat);
                     if let Some(seat) = recorded {
                         self.promote(seat.epoch.number);

@@ -30,7 +30,8 @@ use self::announcing::Announced;
 use self::answer::encoded;
 use self::cluster::{Cluster, key};
 pub use self::options::{ATTEMPT, ENDPOINTS_MAX, EtcdOptions, EtcdTls, LEASE, OptionError};
-use super::alive::{Alive, Sight};
+pub use self::watching::{View, Watcher};
+use super::alive::Alive;
 use super::error::Asked;
 use super::seat::{Rule, Seat};
 use super::{Witness, WitnessError};
@@ -43,18 +44,6 @@ pub struct Etcd {
     announcing: Option<JoinHandle<()>>,
     has_ended: Arc<AtomicBool>,
 }
-
-/// What a watcher is told.
-#[derive(Debug)]
-pub enum View {
-    /// The group as it is now.
-    Seen(Sight),
-    /// Nothing is known now, and what was seen before may have changed.
-    Blind(WitnessError),
-}
-
-/// What hears of each change that is seen.
-pub type Watcher = Box<dyn FnMut(View) + Send>;
 
 impl Etcd {
     /// Starts the thread that says that this member is alive. Etcd need not be there yet.

@@ -10,12 +10,23 @@ use serde_json::json;
 use super::answer::{Change, Pair};
 use super::cluster::{Cluster, Stream, below};
 use super::options::{ALIVE, EtcdOptions, MAINTENANCE, SEAT};
-use super::{View, Watcher};
 use crate::names::{MEMBERS_MAX, MemberId};
 use crate::witness::WitnessError;
 use crate::witness::alive::{Alive, Sight};
 use crate::witness::error::Asked;
 use crate::witness::seat::Seat;
+
+/// What a watcher is told.
+#[derive(Debug)]
+pub enum View {
+    /// The group as it is now.
+    Seen(Sight),
+    /// Nothing is known now, and what was seen before may have changed.
+    Blind(WitnessError),
+}
+
+/// What hears of each change that is seen.
+pub type Watcher = Box<dyn FnMut(View) + Send>;
 
 /// Starts a thread that tells `watcher` what is seen, until `has_ended`.
 pub(super) fn start(
