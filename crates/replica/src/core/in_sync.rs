@@ -36,7 +36,11 @@ impl Core {
         };
         if !is_taken {
             source.change = None;
-            self.tell(News::Denied(Denial::WitnessDisagrees));
+            // Whoever was told to take over has done so: nobody is denied anything.
+            let hands_over = source.handing_over.is_some_and(|it| it.told.is_some());
+            if !hands_over {
+                self.tell(News::Denied(Denial::WitnessDisagrees));
+            }
             self.step_down();
             return;
         }

@@ -76,7 +76,8 @@ fn with_a_witness_a_reversal_is_not_overtaken_by_the_old_source() {
         group.member(source).want(Wish::Reverse { to: MemberId(to), nonce });
         group.wait("the next member is the source", || group.status(to).is_ready);
         group.write(to, 0, u64::from(round) * 4096, round, 4096);
-        assert!(!group.has_told(source, |news| matches!(news, News::Denied(_))));
+        let denied = group.has_told(source, |news| matches!(news, News::Denied(_)));
+        assert!(!denied, "{:?}", group.member(source).events(0));
     }
 }
 
