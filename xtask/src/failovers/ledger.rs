@@ -86,11 +86,8 @@ impl Ledger {
     ///
     /// What is wrong with it, and what happened to the block before.
     pub(super) fn judge(&mut self, at: usize, member: usize, found: &[u8]) -> Result<(), String> {
-        let write = match written(found, self.writer, at) {
-            Some(write) => write,
-            None => {
-                return Err(self.wrong(at, member, "holds what nobody wrote as a whole", found));
-            }
+        let Some(write) = written(found, self.writer, at) else {
+            return Err(self.wrong(at, member, "holds what nobody wrote as a whole", found));
         };
         let block = &mut self.blocks[at];
         let may_be = write == block.known || block.in_doubt.iter().any(|(it, _)| *it == write);

@@ -56,10 +56,10 @@ impl Group {
         for (name, mib) in VOLUMES {
             create = create.arg("--volume").arg(format!("{name}={mib}M"));
         }
-        for member in 0..plan.members {
-            let place = directory.join(NAMES[member]);
+        for (member, name) in NAMES.iter().enumerate().take(plan.members) {
+            let place = directory.join(name);
             let address = group.network.address(member);
-            let member = format!("{}={address},{}", NAMES[member], place.display());
+            let member = format!("{name}={address},{}", place.display());
             create = create.arg("--member").arg(member);
         }
         create.output()?;

@@ -317,7 +317,7 @@ impl Stage {
     /// Promotes a member, unless the source is heard of until then, or the witness does not agree. Without a choice it
     /// waits for a member that is promoted by itself.
     fn promote_until(
-        &mut self,
+        &self,
         chosen: Option<usize>,
         until: Instant,
     ) -> Result<Option<usize>, Failure> {

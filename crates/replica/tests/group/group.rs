@@ -206,6 +206,10 @@ impl Group {
     }
 
     pub(crate) fn promote(&self, member: u8, by_force: bool) {
+        if !by_force {
+            // A source that ended a moment ago is still one that lives.
+            self.wait("the source is gone from there", || self.status(member).follows.is_none());
+        }
         self.member(member).promote(by_force).unwrap();
         self.wait("the member is the source", || {
             let status = self.status(member);
