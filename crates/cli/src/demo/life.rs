@@ -1,6 +1,9 @@
 //! Where the processes of a demonstration work, how long they live, and how they die.
 
+use std::path::Path;
 use std::time::Duration;
+
+use pmem::DurabilityClass;
 
 use crate::failure::Failure;
 
@@ -20,6 +23,14 @@ pub(super) fn kill(pid: u32) -> Result<(), Failure> {
         pid.ok_or_else(|| Failure::Child { process: "the server", what: "has no id".into() })?;
     rustix::process::kill_process(pid, rustix::process::Signal::KILL)
         .map_err(|errno| Failure::system("cannot kill the server")(errno.into()))
+}
+
+/// What a directory's memory survives.
+pub(super) fn class_of(directory: &Path) -> Result<DurabilityClass, Failure> {
+    let failed = Failure::local("cannot write to", directory);
+    let probe = tempfile::tempfile_in(directory).map_err(failed)?;
+    pmem::classify(&probe)
+        .map_err(|source| Failure::Child { process: "the file system", what: source.to_string() })
 }
 
 /// The default place is in memory, so that the demonstration runs anywhere and leaves no files.

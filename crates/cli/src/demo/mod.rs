@@ -22,7 +22,7 @@ use client::{Region, RegionSettings};
 use pmem::DurabilityClass;
 
 use self::ledger::{BLOCK, Ledger};
-use self::life::{MEMORY, kill, random_life};
+use self::life::{MEMORY, class_of, kill, random_life};
 use self::server::Server;
 use crate::args::{Bench, Demo, DemoKind, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
@@ -223,13 +223,6 @@ fn verify_over_smb(server: &Server, file: &File) -> Result<(), Failure> {
         at += u64::try_from(taken).expect("at most a piece");
     }
     Ok(())
-}
-
-fn class_of(directory: &Path) -> Result<DurabilityClass, Failure> {
-    let failed = Failure::local("cannot write to", directory);
-    let probe = tempfile::tempfile_in(directory).map_err(failed)?;
-    pmem::classify(&probe)
-        .map_err(|source| Failure::Child { process: "the file system", what: source.to_string() })
 }
 
 /// Separate cores, if this machine has enough, as on two machines.

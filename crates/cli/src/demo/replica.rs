@@ -21,7 +21,7 @@ use hdrhistogram::Histogram;
 use pmem::DurabilityClass;
 use serde_json::Value;
 
-use super::life::{MEMORY, kill};
+use super::life::{MEMORY, class_of, kill};
 use crate::args::DemoReplica;
 use crate::failure::Failure;
 use crate::output;
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &DemoReplica) -> Result<(), Failure> {
         .map_err(Failure::local("cannot make a directory in", &base))?;
     let is_root = rustix::process::geteuid().is_root();
     let has_ext4 = !options.plain && is_root && Path::new("/dev/loop-control").exists();
-    let class = super::class_of(directory.path())?;
+    let class = class_of(directory.path())?;
     let stage = Stage {
         directory: directory.path(),
         has_ext4,

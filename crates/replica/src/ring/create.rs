@@ -77,7 +77,7 @@ impl Ring {
         if options.fills && medium.class() == DurabilityClass::Storage {
             erase(&*medium, options.geometry.ring()..needs)?;
         }
-        Ok(Self { _owned: Some(file), ..Self::create_on(medium, label, options.geometry)? })
+        Ok(Self { owned: Some(file), ..Self::create_on(medium, label, options.geometry)? })
     }
 
     /// [`Ring::create`] on memory that the caller has for itself, whatever lies there.
@@ -118,7 +118,7 @@ impl Ring {
         let open = || {
             let file = own(path, false)?;
             let medium = pmem::map_file(&file, pmem::length(&file)?, options)?;
-            Ok(Self { _owned: Some(file), ..Self::open_on(medium)? })
+            Ok(Self { owned: Some(file), ..Self::open_on(medium)? })
         };
         open().map_err(at)
     }
@@ -169,7 +169,7 @@ impl Ring {
             start: AtomicU64::new(label.start.0),
             labels: Mutex::new(Labels { sequence: label.sequence, slot }),
             looks_far: false,
-            _owned: None,
+            owned: None,
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Ring {
     /// One slot had no label: a newer one may have been lost there, and the one in force be older than the records.
     looks_far: bool,
     /// Locked for as long as the ring lives, so that no second program uses it.
-    _owned: Option<File>,
+    owned: Option<File>,
 }
 
 /// Which label is in force.
@@ -76,6 +76,13 @@ impl Ring {
     /// The memory, for devices that write to it directly; [`Ring::offset`] says where.
     pub fn medium(&self) -> &Arc<dyn Medium> {
         &self.medium
+    }
+
+    /// Lets others open the file. The caller has ended all use of the ring.
+    pub(crate) fn release(&self) {
+        if let Some(file) = &self.owned {
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
     }
 
     /// Where in the memory the byte at `lsn` lies.

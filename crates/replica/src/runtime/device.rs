@@ -7,7 +7,7 @@ use std::time::Duration;
 use block::{BlockDevice, BlockError, Extent as Status, Geometry, Survives, Zeroing};
 use log::Lsn;
 
-use super::Inner;
+use super::inner::Inner;
 use super::ranges::Held;
 use super::storage::persist_range;
 use crate::core::{Admitted, Denied, Draft, Event};
@@ -138,7 +138,7 @@ impl Inner {
                 break (held, lsn, end);
             }
             drop(held);
-            thread::park_timeout(super::PATIENCE);
+            thread::park_timeout(PATIENCE);
         };
         let done = self.wait_for(tenure, end).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
@@ -176,7 +176,7 @@ impl Inner {
             drop(held);
             match placed {
                 Some(placed) => break placed,
-                None => thread::park_timeout(super::PATIENCE),
+                None => thread::park_timeout(PATIENCE),
             }
         };
         let done = self.wait_for(tenure, end);
@@ -302,3 +302,5 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 const PAYLOAD_LEN: usize = PAYLOAD_MAX as usize;
 /// Bytes that one record zeroes at most, so that no record holds a lane for long.
 const ZEROED_MAX: u64 = 64 << 20;
+/// A writer without a place looks again after this, whatever it was told.
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use basics::Environment;
 use log::Lsn;
 
+use super::connections::{Connected, Links};
 use super::events::Events;
-use super::links::{Connected, Links};
 use super::rpo::{Lag, Rpo};
 use super::writers::Writers;
 use crate::core::{Action, Core, Event, Lane};
@@ -58,6 +58,8 @@ pub(super) struct State {
     /// The thread that has the lock makes the ring durable itself, once it has let go of it.
     persists: Persists,
     pub(super) lag: Lag,
+    /// Threads that read from a connection.
+    pub(super) readers: u64,
     /// Everything ends.
     pub(super) ends: bool,
 }
@@ -134,6 +136,7 @@ impl Hub {
             verified: (0, 0),
             persists: Persists::Queued,
             lag: Lag::new(rpo),
+            readers: 0,
             ends: false,
         };
         let began = environment.clock.now();
@@ -355,6 +358,16 @@ impl Hub {
             state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
         }
         state.ends
+    }
+
+    /// Waits until nobody reads from a connection any more; they are closed.
+    pub(super) fn wait_for_readers(&self) {
+        let mut state = self.lock();
+        while state.readers > 0 {
+            state.links.close_all();
+            let waited = self.dialers.wait_timeout(state, PAUSE);
+            state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
     }
 
     /// Ends all threads.

@@ -1,4 +1,4 @@
-//! The connections of a member: who is connected, and the threads that read, send, copy and dial.
+//! The threads that read from connections, send, copy and dial.
 //!
 //! ```text
 //!   dialer (one for each other member) -- link --> Dialed   -- reads until the link ends --> Lost, dials again
@@ -7,102 +7,23 @@
 //!   copier (one for each other member):  reads ranges and queues them, or what of them differs
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use log::Lsn;
 use pmem::DurabilityClass;
 
-use super::Inner;
+use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
 use super::hub::{Arrived, Hub, Work};
+use super::inner::Inner;
 use super::storage::persist_range;
 use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
 use crate::format::{Extent, check_sequence};
 use crate::message::{DIGEST_GRANULE, Message, Peer};
 use crate::names::{MEMBERS_MAX, MemberId};
-use crate::wire::{Closer, Link, LinkError, Receiver, Sender};
-
-/// The connections that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct Links {
-    made: u64,
-    open: BTreeMap<u64, Connected>,
-    /// Why the last attempt to reach a member failed.
-    failures: BTreeMap<MemberId, String>,
-}
-
-/// A connection whose other end has proved who it is.
-#[derive(Debug)]
-pub(super) struct Connected {
-    member: MemberId,
-    pub(super) sender: Arc<Mutex<Sender>>,
-    closer: Closer,
-    /// What comes on it counts no more.
-    pub(super) is_silent: bool,
-    /// When it is closed though not everything has been sent, in nanoseconds of [`Hub::now`].
-    pub(super) closes_at: Option<u64>,
-    /// Answers of the other end about its volumes, for the copier.
-    digests: VecDeque<(Extent, Vec<Digest>)>,
-}
-
-impl Connected {
-    pub(super) fn close(&mut self) {
-        self.closer.close();
-    }
-}
-
-impl Links {
-    /// The oldest of too many of one member ends.
-    pub(super) fn add(&mut self, connected: Connected) -> Peer {
-        let member = connected.member;
-        let mut same = self.open.values_mut().filter(|it| it.member == member);
-        if let Some(oldest) = same.next()
-            && same.count() + 1 >= LINKS_OF_MEMBER_MAX
-        {
-            oldest.close();
-        }
-        self.made += 1;
-        let peer = Peer { member: connected.member, connection: self.made };
-        self.failures.remove(&peer.member);
-        self.open.insert(self.made, connected);
-        peer
-    }
-
-    pub(super) fn get_mut(&mut self, peer: Peer) -> Option<&mut Connected> {
-        self.open.get_mut(&peer.connection)
-    }
-
-    pub(super) fn remove(&mut self, peer: Peer) -> Option<Connected> {
-        self.open.remove(&peer.connection)
-    }
-
-    pub(super) fn close_lingering(&mut self, now: u64) {
-        for connected in self.open.values_mut() {
-            if connected.closes_at.is_some_and(|limit| limit <= now) {
-                connected.close();
-            }
-        }
-    }
-
-    pub(super) fn close_all(&mut self) {
-        self.open.values_mut().for_each(Connected::close);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.open.len()
-    }
-
-    pub(super) fn failed(&mut self, member: MemberId, why: String) {
-        self.failures.insert(member, why);
-    }
-
-    /// Why a member was not reached, at the last attempt.
-    pub(super) fn failure(&self, member: MemberId) -> Option<&str> {
-        self.failures.get(&member).map(String::as_str)
-    }
-}
+use crate::wire::{Link, LinkError, Receiver};
 
 /// Makes connections to a member while this one is a source, and reads from them.
 pub(super) fn dial(inner: &Inner, member: MemberId) {
@@ -155,12 +76,15 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
     if state.ends || state.links.len() >= LINKS_MAX {
         return;
     }
+    state.readers += 1;
     let peer = inner.hub.connected(&mut state, connected, is_ours);
     drop(state);
     if let Err(error) = read(inner, peer, &mut receiver) {
         tracing::debug!(%member, %error, "the connection has ended");
     }
     inner.hub.lost(peer);
+    inner.hub.lock().readers -= 1;
+    inner.hub.dialers.notify_all();
 }
 
 fn read(inner: &Inner, peer: Peer, receiver: &mut Receiver) -> Result<(), LinkError> {
@@ -435,8 +359,6 @@ fn length<T>(items: &[T]) -> u64 {
 const SHIPPED_MAX: u64 = 1 << 20;
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
-/// Connections of one member at once. It needs one; a second one ends the first.
-const LINKS_OF_MEMBER_MAX: usize = 4;
 /// Connections at once, those that are ending included.
 const LINKS_MAX: usize = 4 * LINKS_OF_MEMBER_MAX * MEMBERS_MAX as usize;
 /// Bytes that one message asks about at most.

@@ -7,15 +7,19 @@
 //!   writers   who waits for what
 //!   ranges    who has which range
 //!   rpo       how far asynchronous members are behind
-//!   links     connections: dial, read, send, copy
+//!   inner     what the threads share
+//!   connections  who is connected
+//!   links     the threads of connections: dial, read, send, copy
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
 //!   events    what operators are told
 //! ```
 
+mod connections;
 mod device;
 mod events;
 mod hub;
+mod inner;
 mod links;
 mod ranges;
 mod rpo;
@@ -38,6 +42,7 @@ use log::Lsn;
 use self::device::ReplicaDevice;
 pub use self::events::Noted;
 use self::hub::Hub;
+use self::inner::{Inner, Wire};
 use self::ranges::Ranges;
 pub use self::rpo::Rpo;
 use self::storage::Kept;
@@ -45,7 +50,7 @@ use self::volumes::Volumes;
 use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
 use crate::digest::Digester;
 use crate::format::{Extent, Kind};
-use crate::names::{Epoch, MemberId};
+use crate::names::MemberId;
 use crate::ring::{Ring, RingError};
 use crate::snapshot::{SnapshotError, Snapshots};
 use crate::view::{Available, Mark, Point, View, ViewError};
@@ -133,52 +138,6 @@ pub enum StartError {
     /// No thread can be started, or no random number be had.
     #[error("the operating system: {0}")]
     System(#[from] std::io::Error),
-}
-
-/// What the threads of a member share.
-#[derive(Debug)]
-struct Inner {
-    hub: Arc<Hub>,
-    ring: Ring,
-    volumes: Volumes,
-    ranges: Ranges,
-    digester: Digester,
-    witness: Arc<dyn Witness>,
-    compression: Policy,
-    wire: Wire,
-}
-
-/// How the other members are reached.
-#[derive(Debug)]
-struct Wire {
-    identity: Identity,
-    addresses: Vec<(MemberId, Vec<String>)>,
-    options: LinkOptions,
-}
-
-impl Inner {
-    fn resume(&self, above: Epoch) -> Result<(), StartError> {
-        let nonce = self.nonce()?;
-        let mut state = self.hub.lock();
-        let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
-        self.hub.take(&mut state, actions);
-        Ok(())
-    }
-
-    fn nonce(&self) -> Result<u64, std::io::Error> {
-        let mut bytes = [0; 8];
-        let filled = self.hub.environment.random.fill(&mut bytes);
-        filled.map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-}
-
-impl Wire {
-    fn dial(&self, member: MemberId) -> Result<crate::wire::Link, LinkError> {
-        let addresses = self.addresses.iter().find(|(of, _)| *of == member);
-        let addresses = addresses.map(|(_, addresses)| &addresses[..]).unwrap_or_default();
-        crate::wire::dial(addresses, &self.identity, member, &self.options)
-    }
 }
 
 /// A running member. It ends when this is dropped; what it has acknowledged stays.
@@ -450,6 +409,9 @@ impl Member {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        self.inner.hub.wait_for_readers();
+        // Devices may outlive the member; another process may have its memory now.
+        self.inner.ring.release();
     }
 }
 
@@ -461,7 +423,3 @@ impl Drop for Member {
 
 /// How often the core is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
-/// How long the witness is left alone after it did not answer.
-const WITNESS_PAUSE: Duration = Duration::from_millis(500);
-/// A writer without a place looks again after this, whatever it was told.
-const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,9 +1,11 @@
 //! What the threads of the ring, of the volumes, of labels and of the witness do.
 
+use std::time::Duration;
+
 use log::Lsn;
 
-use super::Inner;
 use super::hub::{Arrived, Work};
+use super::inner::Inner;
 use super::volumes::{ApplyError, moment};
 use crate::core::{Action, Event, Lane};
 use crate::format::{Encoding, Kind, Record};
@@ -208,7 +210,7 @@ pub(super) fn propose(inner: &Inner) {
                 // Whether it was taken is not known: it is asked again until it is.
                 Err(error) => {
                     tracing::warn!(%error, "the witness does not answer");
-                    if hub.pauses_to_end(super::WITNESS_PAUSE) {
+                    if hub.pauses_to_end(WITNESS_PAUSE) {
                         return;
                     }
                 }
@@ -283,3 +285,5 @@ impl Records for Kept<'_> {
 
 /// Bytes of payloads that are applied together.
 const APPLIED_TOGETHER: usize = 4 << 20;
+/// How long the witness is left alone after it did not answer.
+const WITNESS_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,58 @@
+//! What the threads of a member share.
+
+use std::sync::Arc;
+
+use super::hub::Hub;
+use super::ranges::Ranges;
+use super::volumes::Volumes;
+use crate::digest::Digester;
+use crate::names::{Epoch, MemberId};
+use crate::ring::Ring;
+use crate::wire::{Identity, LinkError, LinkOptions, Policy};
+use crate::witness::Witness;
+
+/// What the threads of a member share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) hub: Arc<Hub>,
+    pub(super) ring: Ring,
+    pub(super) volumes: Volumes,
+    pub(super) ranges: Ranges,
+    pub(super) digester: Digester,
+    pub(super) witness: Arc<dyn Witness>,
+    pub(super) compression: Policy,
+    pub(super) wire: Wire,
+}
+
+/// How the other members are reached.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) identity: Identity,
+    pub(super) addresses: Vec<(MemberId, Vec<String>)>,
+    pub(super) options: LinkOptions,
+}
+
+impl Inner {
+    pub(super) fn resume(&self, above: Epoch) -> Result<(), std::io::Error> {
+        let nonce = self.nonce()?;
+        let mut state = self.hub.lock();
+        let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
+        self.hub.take(&mut state, actions);
+        Ok(())
+    }
+
+    pub(super) fn nonce(&self) -> Result<u64, std::io::Error> {
+        let mut bytes = [0; 8];
+        let filled = self.hub.environment.random.fill(&mut bytes);
+        filled.map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+impl Wire {
+    pub(super) fn dial(&self, member: MemberId) -> Result<crate::wire::Link, LinkError> {
+        let addresses = self.addresses.iter().find(|(of, _)| *of == member);
+        let addresses = addresses.map(|(_, addresses)| &addresses[..]).unwrap_or_default();
+        crate::wire::dial(addresses, &self.identity, member, &self.options)
+    }
+}
