@@ -68,7 +68,7 @@ fn start(
 ) -> Result<Member, ReplicaFailure> {
     let map = pmem::OpenOptions { emulate_persistence: options.emulate_persistence };
     let config = group.config(entry);
-    let volumes = open_volumes(group, entry)?;
+    let volumes = open_volumes(group, entry, options.emulate_persistence)?;
     let ring = Ring::open(&entry.log(), map)?;
     if ring.medium().class() == DurabilityClass::Volatile && !options.emulate_persistence {
         let source = VolumeFailure::Volatile;
@@ -94,7 +94,7 @@ fn start(
         ring,
         volumes,
         directory: entry.kept(),
-        map: pmem::OpenOptions { emulate_persistence: true },
+        map,
         identity,
         addresses,
         links: LinkOptions::default(),
@@ -117,11 +117,12 @@ fn start(
 fn open_volumes(
     group: &Group,
     entry: &MemberEntry,
+    emulates: bool,
 ) -> Result<Vec<Arc<dyn BlockDevice>>, ReplicaFailure> {
     let mut devices: Vec<Arc<dyn BlockDevice>> = Vec::new();
     for (number, volume) in group.file.volumes.iter().enumerate() {
         let path = entry.volume(number, volume);
-        let device = open_volume(&path)
+        let device = open_volume(&path, emulates)
             .map_err(|source| ReplicaFailure::Volume { path: path.clone(), source })?;
         let (found, wanted) = (device.geometry().size, volume.size.0);
         if found != wanted {
@@ -132,8 +133,13 @@ fn open_volumes(
     Ok(devices)
 }
 
-fn open_volume(path: &Path) -> Result<FileDevice, VolumeFailure> {
+// The log is used again for what has been flushed to the volumes: they have to keep it as the log does.
+fn open_volume(path: &Path, emulates: bool) -> Result<FileDevice, VolumeFailure> {
     let file = File::options().read(true).write(true).open(path)?;
+    // A block device has no class of its own here.
+    if pmem::classify(&file).is_ok_and(|class| class == DurabilityClass::Volatile) && !emulates {
+        return Err(VolumeFailure::Volatile);
+    }
     crate::volume::lock(&file)?;
     Ok(FileDevice::new(file)?)
 }

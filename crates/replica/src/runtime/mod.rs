@@ -24,8 +24,6 @@ mod links;
 mod ranges;
 mod rpo;
 mod storage;
-#[cfg(test)]
-mod tests;
 mod volumes;
 mod writers;
 
