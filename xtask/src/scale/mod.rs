@@ -20,8 +20,8 @@ use std::fs;
 use clap::Args;
 
 use self::costs::Costs;
-use self::events::{Outcome as Found, Station};
-use self::work::{WORK, Work};
+use self::page::Row;
+use self::work::WORK;
 use crate::failure::{Failure, Outcome, Tally};
 use crate::workspace;
 
@@ -70,20 +70,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
         fs::write(&document, text).map_err(Failure::io("writing", &document))?;
     }
     Ok(Tally::passed(format!("{} runs", rows.len())))
-}
-
-/// One run of the model.
-struct Row {
-    work: &'static Work,
-    servers: u32,
-    found: Found,
-}
-
-impl Row {
-    /// The kind of station that is busiest, which is what more of would help.
-    fn saturated(&self) -> (Station, f64) {
-        self.found.busiest()
-    }
 }
 
 const SIZES: [u32; 5] = [10, 30, 100, 300, 1000];

@@ -2,8 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::Row;
-use super::work::WORK;
+use super::events::{Outcome, Station};
+use super::work::{WORK, Work};
+
+/// One run of the model.
+pub(super) struct Row {
+    pub(super) work: &'static Work,
+    pub(super) servers: u32,
+    pub(super) found: Outcome,
+}
+
+impl Row {
+    /// The kind of station that is busiest, which is what more of would help.
+    fn saturated(&self) -> (Station, f64) {
+        self.found.busiest()
+    }
+}
 
 pub(super) const HEAD: &str = "servers  operations/s  for each server  p50 us  p99 us  busiest";
 
