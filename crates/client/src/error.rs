@@ -89,6 +89,9 @@ pub enum ClientError {
     /// The region cannot be mapped as asked.
     #[error(transparent)]
     ConfigRegion(#[from] RegionConfigError),
+    /// A handle that outlives the server was asked for, and the share has none to give.
+    #[error("the share keeps no persistent opens: its server is not told where (persistent_opens)")]
+    PeerNotPersistent,
     /// The host starts no thread.
     #[error("the host starts no thread")]
     HostThread,

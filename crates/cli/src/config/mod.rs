@@ -15,6 +15,7 @@ use std::time::Duration;
 use rdma::ProviderChoice;
 use serde::Deserialize;
 use server::Announced;
+use smb::Guid;
 
 use self::file::File;
 use crate::args::{Serve, Signing};
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
+    /// The GUID of the server; none: a new one each time it starts.
+    pub(crate) guid: Option<Guid>,
     /// How long a client may be silent; zero leaves the setting of the host.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
@@ -57,6 +60,9 @@ pub(crate) struct Share {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) encrypt: bool,
+    /// Every change is durable before it is answered.
+    #[serde(default)]
+    pub(crate) write_through: bool,
     #[serde(default)]
     pub(crate) users: Vec<String>,
     #[serde(default)]
@@ -68,6 +74,9 @@ pub(crate) struct Share {
     /// Devices of persistent memory that nodes in the directory may stand for.
     #[serde(default)]
     pub(crate) devices: Vec<PathBuf>,
+    /// Volumes that are files of the directory.
+    #[serde(default, rename = "volume")]
+    pub(crate) volumes: Vec<SharedVolume>,
 }
 
 impl Share {
@@ -77,13 +86,23 @@ impl Share {
             path,
             read_only: false,
             encrypt: false,
+            write_through: false,
             users: Vec::new(),
             readers: Vec::new(),
             guests: None,
             persistent_opens: None,
             devices: Vec::new(),
+            volumes: Vec::new(),
         }
     }
+}
+
+/// A volume that is a file of a share.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SharedVolume {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
 }
 
 /// The rights of guests on a share.
@@ -127,6 +146,10 @@ impl Settings {
         for text in &options.devices {
             arguments::device(text, &mut shares)?;
         }
+        for text in &options.volumes {
+            arguments::volume(text, &mut shares)?;
+        }
+        people::check_volumes(&shares)?;
         for text in &options.guests {
             arguments::guests(text, &mut shares)?;
         }
@@ -175,6 +198,7 @@ impl Settings {
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
+            guid: guid(file.server_guid)?,
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             keepalive: keepalive(file.keepalive_s)?,
             shares,
@@ -199,6 +223,19 @@ fn provider(
             why: "expected soft, shm or verbs",
         }),
         (None, None) => Ok(ProviderChoice::default()),
+    }
+}
+
+fn guid(text: Option<String>) -> Result<Option<Guid>, Failure> {
+    let Some(value) = text else { return Ok(None) };
+    let digits: String = value.chars().filter(|sign| *sign != '-').collect();
+    let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    match u128::from_str_radix(&digits, 16) {
+        Ok(guid) if is_whole => Ok(Some(Guid(guid.to_be_bytes()))),
+        _ => {
+            let (what, why) = ("server_guid", "expected 32 hex digits, as uuidgen prints");
+            Err(Failure::ConfigValue { what, value, why })
+        }
     }
 }
 

@@ -122,8 +122,11 @@ pub(crate) struct Remove {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
     /// Volumes, each PATH or NAME=PATH; without a name it is the file's. A client that names none gets the first
-    #[arg(required = true, value_name = "[NAME=]PATH")]
+    #[arg(required_unless_present = "config", value_name = "[NAME=]PATH")]
     pub(crate) volumes: Vec<String>,
+    /// Settings in TOML; options on the command line win, and volumes of both are served
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Unix socket that only this user may connect to
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
@@ -182,6 +185,21 @@ Examples:
   Over the network, to clients with a certificate of the authority:
       landfast volume serve db=/mnt/pmem/disk0 --listen 0.0.0.0:10809 \\
           --tls-certificate server.pem --tls-key server.key --tls-clients authority.pem
+  What a file says (a volume as a file of an SMB share is `landfast serve --volume`):
+      landfast volume serve --config /etc/landfast-volumes.toml
+
+The file holds the same settings:
+  listen = \"0.0.0.0:10809\"        # or unix = \"/run/disks.sock\"; or fuse = \"/run/volumes\" and loop = true
+  anybody = false
+  read_only = false
+  emulate_persistence = false
+  [tls]
+  certificate = \"server.pem\"
+  key = \"server.key\"
+  clients = \"authority.pem\"
+  [[volume]]
+  name = \"db\"
+  path = \"/mnt/pmem/disk0\"
 
 SIGTERM and SIGINT end the server: what clients have sent is carried out and answered first. Files and loop devices that
 are in use, as by a mounted file system, are served until they are not, or a second signal comes.";
