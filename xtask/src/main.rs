@@ -3,7 +3,6 @@
 //! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
 //! command of its own; every program a command starts is printed as it could be typed by hand.
 
-mod behind;
 mod bulk;
 mod check;
 mod clones;
@@ -40,6 +39,7 @@ mod sim;
 mod states;
 mod suite;
 mod torture;
+mod verdict;
 mod workspace;
 
 use std::process::ExitCode;
@@ -221,5 +221,5 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }?;
-    Ok(suite::conclude(&tally))
+    Ok(verdict::conclude(&tally))
 }

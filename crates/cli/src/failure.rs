@@ -1,6 +1,7 @@
 //! The failures of commands, worded so that a person knows what to do next.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use client::{ClientError, SmbUrl};
@@ -104,6 +105,9 @@ pub(crate) enum Failure {
     /// Volumes cannot be files of this machine.
     #[error(transparent)]
     Mount(#[from] fuse::MountError),
+    /// The figures cannot be told at an address.
+    #[error("metrics: cannot listen on {address}: {source}")]
+    Metrics { address: SocketAddr, source: io::Error },
     /// Nothing can be measured in a directory.
     #[error("cannot measure in {}: {what}", path.display())]
     BenchLocal {

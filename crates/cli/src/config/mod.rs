@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     /// How long a client may be silent; zero leaves the setting of the host.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
+    /// Where figures are told to whoever asks.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
@@ -198,7 +200,11 @@ impl Settings {
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
+<<<<<<< HEAD
             guid: guid(file.server_guid)?,
+=======
+            metrics: options.metrics.or(file.metrics),
+>>>>>>> main
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             keepalive: keepalive(file.keepalive_s)?,
             shares,

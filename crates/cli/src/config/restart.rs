@@ -20,6 +20,7 @@ impl Settings {
             guid,
             keepalive,
             control,
+            metrics,
             run_as,
             // Changes of these fields apply at once.
             shares: _,
@@ -42,6 +43,7 @@ impl Settings {
         keep(&mut kept, "server_guid", guid, &before.guid);
         keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
         keep(&mut kept, "control", control, &before.control);
+        keep(&mut kept, "metrics", metrics, &before.metrics);
         keep(&mut kept, "run_as", run_as, &before.run_as);
         kept
     }
