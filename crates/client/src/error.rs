@@ -101,6 +101,18 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the session is over, so that the call may be made by another one.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            // The connection goes on after these.
+            Self::Connection(
+                ConnectionError::PeerFewCredits { .. } | ConnectionError::PeerLate(_),
+            ) => false,
+            Self::Connection(_) => true,
+            _ => false,
+        }
+    }
+
     /// The server's status, if it gave one.
     pub fn status(&self) -> Option<NtStatus> {
         match self {

@@ -200,11 +200,8 @@ impl Settings {
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
-<<<<<<< HEAD
             guid: guid(file.server_guid)?,
-=======
             metrics: options.metrics.or(file.metrics),
->>>>>>> main
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             keepalive: keepalive(file.keepalive_s)?,
             shares,

@@ -67,6 +67,9 @@ pub(crate) enum Mode {
     Block,
     /// By the disk, which writes its own sectors whole: the file is the disk, byte for byte
     File,
+    /// By nobody: a file for programs that map it and flush what they store, on a file system with DAX. Nothing serves
+    /// it as a disk; a share of its directory maps it in push mode
+    Dax,
 }
 
 /// The version of the layout.
@@ -165,6 +168,8 @@ Examples:
       landfast volume create /mnt/pmem/disk0 --size 64G
   On a device of persistent memory; Linux opens it as a namespace of mode sector:
       landfast volume create /dev/dax0.0
+  For programs that map it, where stores are persistent (landfast diagnose says where):
+      landfast volume create /mnt/pmem/region0 --size 4G --mode dax
   In memory, for a try (a power failure loses everything):
       landfast volume create /dev/shm/disk0 --size 1G --emulate-persistence
 

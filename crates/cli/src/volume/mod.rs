@@ -15,7 +15,6 @@ pub(crate) use failure::{NbdFailure, VolumeFailure};
 pub(crate) use opened::{lock, mode_of};
 pub(crate) use serve::name_and_path;
 pub(crate) use shared::SharedVolumes;
-pub(crate) use shown::DeviceFile;
 
 use args::VolumeCommand;
 

@@ -141,9 +141,10 @@ impl Body for DeviceFile {
             };
             looks += 1;
             if state == State::Data {
+                let count = found.len();
                 match found.last_mut() {
                     Some(last) if last.end == at => last.end = at + len,
-                    _ if found.len() == count_max => return Ok((found, true)),
+                    _ if count == count_max => return Ok((found, true)),
                     _ => found.push(Span { start: at, end: at + len }),
                 }
             }

@@ -6,10 +6,10 @@ use smb::create::{CreateDisposition, LeaseState};
 use smb::{FileId, Guid, NtStatus};
 use tracing::info;
 
-use super::session::{FailoverClient, Pause, Session, is_lost};
-use crate::client::Client;
+use super::session::{FailoverClient, Pause, Session};
 use crate::error::ClientError;
 use crate::file::{File, Lasting, OpenOptions};
+use crate::region::{Getting, Returning, Wanted};
 
 impl FailoverClient {
     // A new handle, at whichever session is the one of now.
@@ -30,7 +30,7 @@ impl FailoverClient {
                     return Err(ClientError::PeerNotPersistent);
                 }
                 // The CREATE has a GUID: a server that has carried it out answers the copy like the first.
-                Err(error) if is_lost(&error) && self.now() < deadline => {
+                Err(error) if error.is_lost() && self.now() < deadline => {
                     session = self.session_after(session.number, deadline).await?;
                 }
                 Err(error) => return Err(error),
@@ -47,28 +47,23 @@ pub(crate) struct ComingBack {
     pub(super) create_guid: Guid,
 }
 
-impl ComingBack {
-    pub(crate) fn deadline(&self) -> Instant {
+impl Returning for ComingBack {
+    fn deadline(&self) -> Instant {
         self.client.deadline()
     }
 
-    pub(crate) fn is_over(&self, deadline: Instant) -> bool {
+    fn is_over(&self, deadline: Instant) -> bool {
         self.client.now() >= deadline
     }
 
-    /// Gets the handle back by another session than the one that is lost. `lease`: the epoch and state that are known.
-    pub(crate) async fn get(
-        &mut self,
-        id: FileId,
-        path: &str,
-        options: &OpenOptions,
-        lease: Option<(u16, LeaseState)>,
-        deadline: Instant,
-    ) -> Result<(Client, File), ClientError> {
+    fn get<'a>(&'a mut self, wanted: Wanted<'a>, deadline: Instant) -> Getting<'a> {
+        let Wanted { id, path, options, lease } = wanted;
         let wish = Wish { id, path, options, create_guid: self.create_guid, lease };
-        let (session, file) = wish.get(&self.client, self.session, deadline).await?;
-        self.session = session.number;
-        Ok((session.client, file))
+        Box::pin(async move {
+            let (session, file) = wish.get(&self.client, self.session, deadline).await?;
+            self.session = session.number;
+            Ok((session.client, file))
+        })
     }
 }
 
@@ -106,7 +101,7 @@ impl Wish<'_> {
                     info!(path = self.path, session = session.number, "an open file is back");
                     return Ok((session, file));
                 }
-                Err(error) if is_lost(&error) && client.now() < deadline => {
+                Err(error) if error.is_lost() && client.now() < deadline => {
                     session = client.session_after(session.number, deadline).await?;
                 }
                 // The server cannot open the file yet, or still has the connection that is lost.

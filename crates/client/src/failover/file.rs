@@ -7,7 +7,7 @@ use smb::{Guid, NtStatus};
 use tokio::sync::Mutex;
 
 use super::coming_back::Wish;
-use super::session::{FailoverClient, is_lost};
+use super::session::FailoverClient;
 use crate::error::ClientError;
 use crate::file::{File, FileStat, OpenOptions};
 
@@ -165,7 +165,7 @@ impl FailoverFile {
         error: ClientError,
         deadline: Instant,
     ) -> Result<(), ClientError> {
-        if !is_lost(&error) || self.client.now() >= deadline {
+        if !error.is_lost() || self.client.now() >= deadline {
             return Err(error);
         }
         let mut held = self.held.lock().await;

@@ -51,6 +51,7 @@ impl FailoverClient {
         let client = self.session().await.client;
         let control =
             FileControl::new(Handle::current(), client, path, options, file, range.clone());
-        Ok(control.coming_back(ComingBack { client: self.clone(), session: number, create_guid }))
+        let back = ComingBack { client: self.clone(), session: number, create_guid };
+        Ok(control.coming_back(Box::new(back)))
     }
 }

@@ -12,14 +12,13 @@
 //! What is asked again is a READ, or a change whose repetition changes nothing: the same bytes at the same place, a length,
 //! a flush. The handle is persistent, so nobody else could open the file meanwhile in a way that its share mode or its
 //! lease forbids, and every change that was answered is durable: a flush at the next server has nothing left of the last
-//! one to promise.
+//! one to promise. Where the share mode lets others write, a WRITE whose answer was lost may be carried out twice, with
+//! another client's write between the two: open a file alone where that matters.
 
 mod coming_back;
 mod file;
 mod map;
 mod session;
 
-pub(crate) use self::coming_back::ComingBack;
 pub use self::file::FailoverFile;
 pub use self::session::FailoverClient;
-pub(crate) use self::session::is_lost;

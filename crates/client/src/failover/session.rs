@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tracing::{debug, info};
 
 use crate::client::{Client, is_elsewhere};
-use crate::error::{ClientError, ConnectionError};
+use crate::error::ClientError;
 use crate::options::ConnectOptions;
 use crate::url::SmbUrl;
 
@@ -112,18 +112,6 @@ impl FailoverClient {
 
     pub(crate) fn draw_guid(&self) -> Result<Guid, ClientError> {
         random_guid(&self.shared.options)
-    }
-}
-
-/// Whether the session that reported an error is over, so that the call may be made by another one.
-pub(crate) fn is_lost(error: &ClientError) -> bool {
-    match error {
-        // The connection goes on after these.
-        ClientError::Connection(
-            ConnectionError::PeerFewCredits { .. } | ConnectionError::PeerLate(_),
-        ) => false,
-        ClientError::Connection(_) => true,
-        _ => false,
     }
 }
 

@@ -22,19 +22,21 @@
 //! file is opened once more under the same lease key, which breaks no lease of this client (MS-SMB2
 //! §3.3.5.9.8), and the new open carries the registrations.
 
+use std::fmt;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use remote::{Control, Invitation, Mapping, Messages, Recall};
-use smb::create::CreateDisposition;
+use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
     PushAccept, PushConnectionId, PushGrant, RecallRequest, RecallResponse, RegistrationId, Rights,
     UnmapRequest,
 };
-use smb::{ControlCode, NtStatus};
+use smb::{ControlCode, FileId, NtStatus};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tracing::debug;
@@ -46,7 +48,6 @@ use super::tenure::Tenure;
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
-use crate::failover::{ComingBack, is_lost};
 use crate::file::{File, Lease, OpenOptions};
 
 /// A file whose region is mapped.
@@ -63,11 +64,40 @@ pub(crate) struct FileControl {
     grant: Option<Result<PushGrant, FallbackReason>>,
     grace: Duration,
     shared: Arc<Shared>,
-    back: Option<ComingBack>,
+    back: Option<Box<dyn Returning>>,
     /// Watchers end when this is dropped.
     alive: watch::Sender<()>,
     /// The runtime of a caller that has no other: the last field, so that it outlives everything above.
     _kept: Option<Arc<Runtime>>,
+}
+
+/// What gets a handle back by another session: the module `failover`, which stands above this one.
+pub(crate) trait Returning: fmt::Debug + Send {
+    /// When a call that begins now gives up.
+    fn deadline(&self) -> Instant;
+
+    /// Whether a call has to give up.
+    fn is_over(&self, deadline: Instant) -> bool;
+
+    /// Gets the handle by another session than the one that is lost.
+    fn get<'a>(&'a mut self, wanted: Wanted<'a>, deadline: Instant) -> Getting<'a>;
+}
+
+/// A handle on its way back.
+pub(crate) type Getting<'a> =
+    Pin<Box<dyn Future<Output = Result<(Client, File), ClientError>> + Send + 'a>>;
+
+/// The handle that is wanted back.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// It, at the session that is lost.
+    pub(crate) id: FileId,
+    /// Of its file.
+    pub(crate) path: &'a str,
+    /// Those of its open.
+    pub(crate) options: &'a OpenOptions,
+    /// The epoch and state of its lease that are known.
+    pub(crate) lease: Option<(u16, LeaseState)>,
 }
 
 /// State that owner and watchers share.
@@ -138,7 +168,7 @@ impl FileControl {
     }
 
     /// Comes back after its session is lost.
-    pub(crate) fn coming_back(self, back: ComingBack) -> Self {
+    pub(crate) fn coming_back(self, back: Box<dyn Returning>) -> Self {
         self.shared.outlives.store(true, Ordering::Relaxed);
         Self { back: Some(back), ..self }
     }
@@ -148,10 +178,10 @@ impl FileControl {
         &mut self,
         mut call: impl FnMut(&mut Self) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let deadline = self.back.as_ref().map(ComingBack::deadline);
+        let deadline = self.back.as_ref().map(|back| back.deadline());
         loop {
             let error = match call(self) {
-                Err(error) if is_lost(&error) => error,
+                Err(error) if error.is_lost() => error,
                 done => return done,
             };
             let Some((deadline, back)) = deadline.zip(self.back.as_mut()) else {
@@ -175,7 +205,8 @@ impl FileControl {
             // The watchers of the lost session end with it.
             let mut lease = shared.lease.lock().await;
             let known = lease.as_ref().map(|lease| (lease.epoch(), lease.state()));
-            let (client, mut file) = back.get(file.id(), path, options, known, deadline).await?;
+            let wanted = Wanted { id: file.id(), path, options, lease: known };
+            let (client, mut file) = back.get(wanted, deadline).await?;
             let now = file.take_lease();
             let whole = known.zip(now.as_ref());
             let whole = whole.is_some_and(|((_, before), now)| now.state().contains(before));
@@ -440,7 +471,7 @@ impl Watcher {
             },
             // The lease break of the same conflict may be on its way.
             recalled = wait_recall(&mapper) => match recalled {
-                Err(error) if is_lost(&error) && self.shared.outlives.load(Ordering::Relaxed) => return,
+                Err(error) if error.is_lost() && self.shared.outlives.load(Ordering::Relaxed) => return,
                 _ => Some(None),
             },
             _ = standing.wait_for(|standing| *standing != mapped) => None,
