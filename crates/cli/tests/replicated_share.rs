@@ -367,10 +367,10 @@ fn a_promoter_brings_a_share_back_by_itself() {
         scope.spawn(|| work.writes_a_region());
         scope.spawn(|| work.puts_files());
         work.goes_on([0; 3]);
-        // The source and its server, and back again once the old one is in sync.
+        // The server and the source, and back again once the old one is in sync.
         for (gone, next) in [(0, 1), (1, 0)] {
-            members[gone] = None;
             site.kill_server(NAMES[gone]);
+            members[gone] = None;
             work.goes_on(work.counts());
             if next == 1 {
                 members[gone] = Some(site.serve_member(NAMES[gone]));

@@ -161,8 +161,13 @@ fn smbclient_lists_and_gets_a_volume() {
     // It replaces a file by emptying it, which a volume refuses.
     let local = site.directory.path().join("small");
     fs::write(&local, "small").unwrap();
-    assert!(!smbclient(&server, &format!("put {} disk", local.display())).status.success());
-    assert!(!smbclient(&server, "rm disk").status.success());
+    for command in [format!("put {} disk", local.display()), "rm disk".to_owned()] {
+        let output = smbclient(&server, &command);
+        let text =
+            String::from_utf8_lossy(&output.stdout) + &*String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("NT_STATUS_"), "{command}: {text}");
+    }
+    assert_eq!(self::client(&server).stat("disk").unwrap().len, len);
 }
 
 #[test]
