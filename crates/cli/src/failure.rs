@@ -153,7 +153,7 @@ impl Failure {
             Self::ConfigOpen(_) => Some(
                 "with --run-as it is read as that user: chown it to root and a group of that user, and chmod 640",
             ),
-            Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
+            Self::ConfigMissing(_) => Some("--help behind the command shows examples"),
             Self::Start(error) => start_hints::of(error),
             Self::Share(error) => start_hints::of_share(error),
             Self::ControlNobody(_) => Some(
