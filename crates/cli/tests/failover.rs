@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use client::blocking::{Client, FailoverClient};
 use client::{ClientError, ConnectOptions, OpenOptions, Path as Way, RegionSettings, SmbUrl};
+use smb::Guid;
 use smb::create::ShareAccess;
 use smb::push::{Durability, PushRequest, Rights};
 use support::{Served, program, until};
@@ -104,6 +105,7 @@ fn a_file_comes_back_at_the_server_that_serves_its_share_next() {
         assert_eq!(out, *b"before");
         // Nobody else has got the file meanwhile.
         let other = Client::connect(&pair.url(), &ConnectOptions::default()).unwrap();
+        assert_eq!(other.inner().negotiated().server_guid, SERVER, "to clients it is one server");
         assert!(other.open("f", &OpenOptions::read()).is_err());
     }
     drop(server);
@@ -185,4 +187,6 @@ fn a_share_without_a_log_of_opens_gives_no_file_that_comes_back() {
     assert!(matches!(client.open("f", &alone()), Err(ClientError::PeerNotPersistent)));
 }
 
+/// As the settings of both servers have it.
+const SERVER: Guid = Guid(0x0f1e_2d3c_4b5a_6978_8796_a5b4_c3d2_e1f0_u128.to_be_bytes());
 const PATIENCE: Duration = Duration::from_secs(30);

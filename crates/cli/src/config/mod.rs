@@ -354,6 +354,38 @@ mod tests {
     }
 
     #[test]
+    fn a_server_guid_is_32_hex_digits_with_or_without_dashes() {
+        let guid = |text: &str| guid(Some(text.to_owned()));
+        let expected =
+            Guid([0, 17, 34, 51, 68, 85, 102, 119, 136, 153, 170, 187, 204, 221, 238, 255]);
+        for text in ["00112233-4455-6677-8899-aabbccddeeff", "00112233445566778899AABBCCDDEEFF"] {
+            assert_eq!(guid(text).unwrap(), Some(expected));
+        }
+        for text in
+            ["", "0011", "+0112233445566778899aabbccddeeff", "g0112233445566778899aabbccddeeff"]
+        {
+            assert!(matches!(guid(text), Err(Failure::ConfigValue { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn volumes_are_listed_in_the_file_or_for_a_share_on_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "[[share]]\nname = \"logs\"\npath = \"/x\"\n[[share.volume]]\nname = \"a\"\npath = \"/v/a\"\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        let with = |volume| gather(&[&file[..], &["--volume", volume]].concat());
+        let settings = with("Logs=b=/v/c=d").unwrap();
+        let named = |name: &str, path: &str| SharedVolume { name: name.into(), path: path.into() };
+        assert_eq!(settings.shares[0].volumes, [named("a", "/v/a"), named("b", "/v/c=d")]);
+        assert_eq!(with("data=/v/disk0").unwrap().shares[1].volumes, [named("disk0", "/v/disk0")]);
+        for wrong in ["/v/disk0", "nowhere=/v/disk0", "data=/", "data=/v/a"] {
+            assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
     fn devices_are_listed_in_the_file_or_for_a_share_on_the_command_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
