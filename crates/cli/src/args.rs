@@ -100,6 +100,10 @@ pub(crate) struct Serve {
     /// a node, made by mknod, is then a file as long as the device. May be given many times
     #[arg(long = "device", value_name = "SHARE=PATH")]
     pub(crate) devices: Vec<String>,
+    /// Volume that is a file of a share's top directory, as long as the volume: read, written and flushed by messages,
+    /// each sector whole; push mode is refused. Nobody else can use the volume meanwhile. May be given many times
+    #[arg(long = "volume", value_name = "SHARE=[NAME=]PATH")]
+    pub(crate) volumes: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
     /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
     /// only with `--signing when-asked`. May be given many times
@@ -602,6 +606,8 @@ Examples:
   A device of persistent memory as the file `log` of a share:
       mknod /srv/data/log c $(stat -c '0x%t 0x%T' /dev/dax0.0)
       landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
+  A disk whose sectors are never torn as the file `disk0` of a share (docs/volumes.md):
+      landfast serve /srv/data --user alice:secret --volume data=/mnt/pmem/disk0
   Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
       landfast serve /srv/data --keytab /var/lib/landfast/cifs.keytab --kerberos-user '*'
   A directory that anybody may read and alice may change:
@@ -623,6 +629,7 @@ The config file holds the same settings:
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
+  server_guid = \"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\"
   users_file = \"/var/lib/landfast/users\"
   [[share]]
   name = \"data\"
@@ -632,8 +639,12 @@ The config file holds the same settings:
   guests = \"read\"
   read_only = false
   encrypt = false
+  write_through = false
   persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
+  [[share.volume]]
+  name = \"disk0\"
+  path = \"/mnt/pmem/disk0\"
   [kerberos]
   keytab = \"/var/lib/landfast/cifs.keytab\"
   principal = \"cifs/files.example.org@EXAMPLE.ORG\"
