@@ -1,0 +1,1 @@
+//! Many operations against a model, with kills.
