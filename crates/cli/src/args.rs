@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Volume(crate::volume::args::Volume),
     /// Volumes replicated block by block: describe a group, run its members, promote, verify, show points in time
     Replica(crate::replica::args::Replica),
+    /// Memory of many servers as named, striped regions with copies: daemons, regions, tokens
+    Store(crate::store::args::StoreArgs),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -82,6 +84,7 @@ impl Command {
             | Self::Diagnose(_)
             | Self::Volume(_)
             | Self::Replica(_)
+            | Self::Store(_)
             | Self::Completions(_) => true,
         }
     }
@@ -174,6 +177,8 @@ pub(crate) struct Serve {
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read; it lies outside of the shares
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: crate::store::args::Serving,
 }
 
 /// Options of `landfast passwd`.
@@ -517,6 +522,22 @@ pub(crate) enum DemoKind {
     Log(DemoLog),
     /// Two members of a group: ext4 under load, the source is killed, the other one goes on with every answered write
     Replica(DemoReplica),
+    /// Daemons of a striped store, two copies: one is killed under load, clients go on, copies are filled again
+    Store(DemoStore),
+}
+
+/// Options of `landfast demo store`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoStore {
+    /// Directory for the pieces [default: memory (/dev/shm)]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of writing before and after each kill
+    #[arg(short = 'd', default_value_t = 3.0)]
+    pub(crate) duration_s: f64,
+    /// How often a daemon is killed
+    #[arg(long, default_value_t = 3)]
+    pub(crate) kills: u32,
 }
 
 /// Options of `landfast demo replica`.

@@ -72,6 +72,8 @@ async fn serve(
     if let Some(control) = &mut control {
         control.serve(running.observer());
     }
+    let emulate = settings.emulate_persistence;
+    let store = crate::store::serve::beside(&options.store, settings.listen, emulate).await?;
     announce(&running);
     notify::say(&notify::ready("serving"));
     loop {
@@ -95,6 +97,9 @@ async fn serve(
         }
     }
     notify::say(notify::STOPPING);
+    if let Some(store) = store {
+        crate::store::serve::stop_it(store).await;
+    }
     running.shutdown().await;
     Ok(())
 }

@@ -12,7 +12,9 @@ use crate::place::PlaceError;
 #[non_exhaustive]
 pub enum StoreError {
     /// The name is none.
-    #[error("a region cannot be called {0:?}: 1 to 128 letters, digits, dots, dashes and underscores, no dot first")]
+    #[error(
+        "a region cannot be called {0:?}: 1 to 128 letters, digits, dots, dashes and underscores, no dot first"
+    )]
     ConfigName(String),
     /// A property of a region that cannot be.
     #[error("{what} of a region cannot be {found}: {expected}")]
@@ -86,10 +88,14 @@ pub enum StoreError {
     #[error("no operation is outstanding")]
     NothingOutstanding,
     /// It is not known whether an atomic operation took effect.
-    #[error("the connection to server {0} ended during an atomic operation: it took effect or it did not")]
+    #[error(
+        "the connection to server {0} ended during an atomic operation: it took effect or it did not"
+    )]
     InDoubt(String),
     /// A server has the only copy of what is asked for and cannot be reached.
-    #[error("server {server}, which has the only copy in sync of piece {piece} of region {name}: {why}")]
+    #[error(
+        "server {server}, which has the only copy in sync of piece {piece} of region {name}: {why}"
+    )]
     ServerLost {
         /// The server.
         server: String,
@@ -124,8 +130,23 @@ pub enum StoreError {
         /// Why.
         why: String,
     },
+    /// Another client is filling the region's copies.
+    #[error("another client is rebuilding region {0}: wait until it is done")]
+    Rebuilding(String),
+    /// A chunk changed each time it was copied.
+    #[error(
+        "piece {piece} of region {name} is written to without a pause, and a chunk of it was never copied as it stood"
+    )]
+    Busy {
+        /// The region.
+        name: String,
+        /// The piece.
+        piece: u32,
+    },
     /// This client was declared dead: its regions may have been freed.
-    #[error("this client gave no sign of life for too long and was declared dead: open the store again")]
+    #[error(
+        "this client gave no sign of life for too long and was declared dead: open the store again"
+    )]
     Fenced,
     /// The daemon that keeps a region's counters has started anew.
     #[error("the counters of region {0} are lost: the daemon that kept them has started anew")]

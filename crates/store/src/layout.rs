@@ -44,7 +44,12 @@ impl Striping {
 
     /// The segments of a range, in order, none longer than `longest`. The caller has checked that the range lies in
     /// the region.
-    pub fn segments(self, offset: u64, len: usize, longest: usize) -> impl Iterator<Item = Segment> {
+    pub fn segments(
+        self,
+        offset: u64,
+        len: usize,
+        longest: usize,
+    ) -> impl Iterator<Item = Segment> {
         let mut at = 0;
         std::iter::from_fn(move || {
             if at == len {

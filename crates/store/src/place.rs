@@ -49,7 +49,9 @@ pub fn place(
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum PlaceError {
     /// Too few servers of the class.
-    #[error("{wanted} copies need as many servers of the class, and {found} are alive: see landfast store servers")]
+    #[error(
+        "{wanted} copies need as many servers of the class, and {found} are alive: see landfast store servers"
+    )]
     Servers {
         /// Copies wanted.
         wanted: usize,
@@ -57,7 +59,9 @@ pub enum PlaceError {
         found: usize,
     },
     /// Too little room.
-    #[error("a piece of {len} bytes fits on {found} servers, and {wanted} are needed: take a smaller size or a greater width")]
+    #[error(
+        "a piece of {len} bytes fits on {found} servers, and {wanted} are needed: take a smaller size or a greater width"
+    )]
     Room {
         /// Length of the piece.
         len: u64,

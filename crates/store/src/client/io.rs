@@ -44,13 +44,25 @@ pub(super) struct PieceMap {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Read,
-    Write { durable: bool },
+    Write {
+        durable: bool,
+    },
     Commit,
-    FetchAdd { add: u64 },
-    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd {
+        add: u64,
+    },
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
     /// A read of the first copy in sync, or a write of the copies being filled, of one piece: the rebuild's.
-    ReadFirst { piece: u32 },
-    Fill { piece: u32, durable: bool },
+    ReadFirst {
+        piece: u32,
+    },
+    Fill {
+        piece: u32,
+        durable: bool,
+    },
 }
 
 impl Kind {
@@ -181,10 +193,12 @@ impl Io {
         connection: u64,
     ) -> Result<usize, String> {
         let medium = Arc::clone(self.staging.medium());
-        let registered = self.engine.register(qp, medium, 0..super::staging::BYTES, Access::READ_SINK);
+        let registered =
+            self.engine.register(qp, medium, 0..super::staging::BYTES, Access::READ_SINK);
         let staging = registered.map_err(|error| error.to_string())?;
         let (waiting, in_flight) = (VecDeque::new(), 0);
-        let link = Link { line, qp, connection, staging, waiting, is_up: true, in_flight, users: 0 };
+        let link =
+            Link { line, qp, connection, staging, waiting, is_up: true, in_flight, users: 0 };
         let index = self.links.insert(link);
         self.by_qp.insert(qp, index);
         Ok(index)
@@ -237,7 +251,8 @@ impl Io {
         self.turn = self.turn.wrapping_add(1);
         let mut fails = false;
         for segment in segments {
-            let Some(piece) = usize::try_from(segment.piece).ok().and_then(|at| pieces.get(at)) else {
+            let Some(piece) = usize::try_from(segment.piece).ok().and_then(|at| pieces.get(at))
+            else {
                 fails = true;
                 continue;
             };
@@ -271,7 +286,8 @@ impl Io {
                 }
                 Kind::Write { durable } | Kind::Fill { durable, .. } => {
                     let is_fill = matches!(kind, Kind::Fill { .. });
-                    let reached = if phase == 0 && !is_fill { &piece.in_sync } else { &piece.syncing };
+                    let reached =
+                        if phase == 0 && !is_fill { &piece.in_sync } else { &piece.syncing };
                     fails |= reached.is_empty() && (phase == 0 || is_fill);
                     for target in reached {
                         self.post(part(target, What::Write { durable }, false));
@@ -289,7 +305,9 @@ impl Io {
                     fails |= !piece.syncing.is_empty() || copies == 0;
                     if let Some(target) = self.next_change(id, piece).filter(|_| !fails) {
                         let what = match kind {
-                            Kind::CompareSwap { compare, swap } => What::CompareSwap { compare, swap },
+                            Kind::CompareSwap { compare, swap } => {
+                                What::CompareSwap { compare, swap }
+                            }
                             Kind::FetchAdd { add } => What::FetchAdd { add },
                             _ => What::Read,
                         };
@@ -479,7 +497,8 @@ impl Io {
 
     fn post_waiting(&mut self) {
         for index in 0..self.links.bound() {
-            while let Some(part) = self.links.get_mut(index).and_then(|one| one.waiting.pop_front()) {
+            while let Some(part) = self.links.get_mut(index).and_then(|one| one.waiting.pop_front())
+            {
                 if let Err(part) = self.try_post(part) {
                     self.links[index].waiting.push_front(part);
                     break;

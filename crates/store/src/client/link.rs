@@ -3,7 +3,6 @@
 //! A link is for one incarnation of the daemon. It is up until its RDMA or its control connection ends; then it is of
 //! no more use, and a new one is made.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,8 +19,6 @@ use crate::wire::{Answer, Request};
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) server: String,
-    pub(super) address: SocketAddr,
-    pub(super) incarnation: u64,
     control: Mutex<Control>,
     /// The token of the latest mapping, which pings show.
     token: Mutex<Token>,
@@ -36,17 +33,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(
-        server: &str,
-        address: SocketAddr,
-        control: Control,
-        token: Token,
-        clock: &Clock,
-    ) -> Self {
+    pub(super) fn new(server: &str, control: Control, token: Token, clock: &Clock) -> Self {
         Self {
             server: server.to_owned(),
-            address,
-            incarnation: control.incarnation(),
             control: Mutex::new(control),
             token: Mutex::new(token),
             lease_until: AtomicU64::new(0),

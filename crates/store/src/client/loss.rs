@@ -31,7 +31,8 @@ impl Shared {
         let meta = &self.options.meta;
         let Some(before) = meta.get(&key)? else { return Ok(Verdict::Dead(None)) };
         let parsed = ServerRecord::parse(&before.value);
-        let mut record = parsed.map_err(|source| StoreError::Record { key: key.clone(), source })?;
+        let mut record =
+            parsed.map_err(|source| StoreError::Record { key: key.clone(), source })?;
         if record.state == ServerState::Dead {
             return Ok(Verdict::Dead(Some(before.version)));
         }
@@ -68,9 +69,10 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         let mut changed = record.clone();
         for piece in &mut changed.pieces {
-            let others = piece.copies.iter().any(|copy| {
-                copy.server != server && copy.state == CopyState::InSync
-            });
+            let others = piece
+                .copies
+                .iter()
+                .any(|copy| copy.server != server && copy.state == CopyState::InSync);
             let of_server = piece.copies.iter_mut().filter(|copy| copy.server == server);
             of_server.filter(|_| others).for_each(|copy| copy.state = CopyState::Stale);
         }

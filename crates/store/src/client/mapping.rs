@@ -228,9 +228,15 @@ impl Shared {
                     }
                     Err(error) => error,
                 };
-                let others = piece.copies.iter().any(|other| {
-                    other.server != copy.server && other.state == CopyState::InSync
-                });
+                if let StoreError::Server { source, .. } = &error
+                    && source.status().is_some_and(is_for_good)
+                {
+                    return Err(error.into());
+                }
+                let others = piece
+                    .copies
+                    .iter()
+                    .any(|other| other.server != copy.server && other.state == CopyState::InSync);
                 let server = copy.server.clone();
                 if others && let Verdict::Dead(dead) = self.declare_lost(&server)? {
                     self.note_stale(name, (record, version), &server, dead)?;
@@ -265,11 +271,8 @@ impl Shared {
                     rights,
                     epoch: record.epoch,
                 };
-                let again = |why: String| Miss::Again {
-                    server: copy.server.clone(),
-                    piece: number,
-                    why,
-                };
+                let again =
+                    |why: String| Miss::Again { server: copy.server.clone(), piece: number, why };
                 match line.call(&request, token) {
                     Ok(Answer::Mapped { rkey, class, base, len, emulated, .. }) => {
                         if len != record.striping().piece_len(number) {
@@ -314,14 +317,13 @@ impl Shared {
         if let Some(found) = found {
             return Ok(found);
         }
-        let unreachable =
-            |why: String| StoreError::Unreachable { server: server.to_owned(), why };
+        let unreachable = |why: String| StoreError::Unreachable { server: server.to_owned(), why };
         let address = self.control_address(server)?;
         let failed = |source| StoreError::Server { server: server.to_owned(), source };
         let control = Control::connect(address, &self.options.environment, DIAL_PATIENCE);
         let control = control.map_err(failed)?;
         let clock = &self.options.environment.clock;
-        let line = Arc::new(Line::new(server, address, control, token.clone(), clock));
+        let line = Arc::new(Line::new(server, control, token.clone(), clock));
         let answer = line.call(&Request::Invite, token).map_err(failed)?;
         let Answer::Invited { token: invitation, address } = answer else {
             return Err(unreachable("it answers nonsense".into()));
@@ -358,7 +360,9 @@ impl Shared {
         };
         let thread = std::thread::Builder::new().name("store-ping".into());
         let started = thread.spawn(move || link::keep(&line, &waker, look));
-        started.map(drop).map_err(|error| StoreError::Host { what: "thread", why: error.to_string() })
+        started
+            .map(drop)
+            .map_err(|error| StoreError::Host { what: "thread", why: error.to_string() })
     }
 
     pub(super) fn control_address(&self, server: &str) -> Result<std::net::SocketAddr, StoreError> {
@@ -406,7 +410,9 @@ impl Shared {
             let region = &mut inner.regions[index];
             region.is_stale |= passed.contains(&region.id);
             region.is_stale |= region.renew_at.is_some_and(|when| when <= now);
-            if region.is_stale && let Err(error) = self.map_again(inner, index) {
+            if region.is_stale
+                && let Err(error) = self.map_again(inner, index)
+            {
                 // The next operation finds no copy, and reports why.
                 tracing::warn!(region = inner.regions[index].name, %error, "a region was not mapped again");
             }
@@ -414,13 +420,19 @@ impl Shared {
     }
 }
 
+/// Whether a daemon that lives refuses this client, for the same reason however often it asks.
+fn is_for_good(status: Status) -> bool {
+    let transient = [Status::EPOCH, Status::NO_LEASE, Status::HOST, Status::LIMIT];
+    !transient.contains(&status)
+}
+
 fn miss_of(error: CallError, server: &str, piece: u32) -> Miss {
     match error.status() {
         Some(Status::FENCED) => Miss::Fatal(StoreError::Fenced),
-        Some(Status::EPOCH | Status::NO_LEASE | Status::HOST | Status::LIMIT) | None => {
-            Miss::Again { server: server.to_owned(), piece, why: error.to_string() }
+        Some(status) if is_for_good(status) => {
+            Miss::Fatal(StoreError::Server { server: server.to_owned(), source: error })
         }
-        Some(_) => Miss::Fatal(StoreError::Server { server: server.to_owned(), source: error }),
+        _ => Miss::Again { server: server.to_owned(), piece, why: error.to_string() },
     }
 }
 

@@ -123,7 +123,6 @@ impl Store {
             writes.insert(name.to_owned());
         })
     }
-
 }
 
 impl Shared {

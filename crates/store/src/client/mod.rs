@@ -14,12 +14,14 @@ mod loss;
 mod mapping;
 mod membership;
 mod notes;
+mod rebuild;
 mod region;
 mod setup;
 mod slab;
 mod staging;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -27,16 +29,18 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use basics::Environment;
 use rdma::{EngineConfig, PollPolicy, ProviderChoice, Waker};
 
+use self::control::CALL_PATIENCE;
 pub use self::control::CallError;
-pub(crate) use self::control::{CALL_PATIENCE, Control};
 use self::io::{Io, Kind, PieceMap};
 use self::membership::Membership;
+pub(crate) use self::rebuild::REBUILD_AFTER;
+pub use self::rebuild::Rebuilt;
 pub use self::region::{Completion, OUTSTANDING_MAX, Outcome, Region, Ticket};
 pub use self::setup::Allocation;
 use self::slab::Slab;
 use crate::error::StoreError;
 use crate::ids::{ClientId, RegionId};
-use crate::layout::Segment;
+use crate::layout::{Segment, wide};
 use crate::meta::Meta;
 use crate::meta::record::RegionRecord;
 use crate::token::{Claims, Rights, StoreKey, Token};
@@ -261,8 +265,21 @@ fn issue(inner: &mut Inner, id: usize) {
             io.issue(id, &mapped.pieces, std::iter::once(segment));
         }
         Kind::Commit => {
-            let longest = 1 << 30;
-            io.issue(id, &mapped.pieces, striping.segments(offset, len, longest));
+            // One flush for all that lies in a piece, bytes between the units of the range included.
+            let mut spans: BTreeMap<u32, Range<u64>> = BTreeMap::new();
+            for segment in striping.segments(offset, len, usize::MAX) {
+                let end = segment.offset + wide(segment.len);
+                let span = spans.entry(segment.piece).or_insert(segment.offset..end);
+                *span = span.start.min(segment.offset)..span.end.max(end);
+            }
+            let flushes = spans.into_iter().flat_map(|(piece, span)| {
+                let starts = (span.start..span.end).step_by(FLUSH_MAX);
+                starts.map(move |offset| {
+                    let left = usize::try_from(span.end - offset).unwrap_or(FLUSH_MAX);
+                    Segment { piece, offset, at: 0, len: left.min(FLUSH_MAX) }
+                })
+            });
+            io.issue(id, &mapped.pieces, flushes);
         }
         Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => {
             io.issue(id, &mapped.pieces, striping.segments(offset, 8, 8));
@@ -310,6 +327,8 @@ fn random(environment: &Environment) -> Result<u64, StoreError> {
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
+/// Bytes of one flush: its length has 32 bits.
+const FLUSH_MAX: usize = 1 << 30;
 /// The lease of a client, unless its program wants another.
 pub const CLIENT_LEASE: Duration = Duration::from_secs(5);
 /// How long an operation waits for servers that are lost, unless its program wants it otherwise.

@@ -348,7 +348,9 @@ impl Region {
             while next < ids.len() && inner.io.ops[ids[next]].is_over {
                 let op = inner.io.ops.remove(ids[next]).expect("it is there");
                 match op.error {
-                    Some(error) => outcome = std::mem::replace(&mut outcome, Ok(())).and(Err(error)),
+                    Some(error) => {
+                        outcome = std::mem::replace(&mut outcome, Ok(())).and(Err(error))
+                    }
                     None => take(next, &op.buffer, op.value),
                 }
                 inner.io.give_back(op.buffer);

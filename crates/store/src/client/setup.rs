@@ -47,7 +47,11 @@ impl Allocation {
             return Err(bad("the size", self.size, "1 byte to 1 PiB"));
         }
         if !(UNIT_MIN..=SIZE_MAX).contains(&self.unit) || !self.unit.is_multiple_of(8) {
-            return Err(bad("the unit of striping", self.unit, "4096 bytes or more, a multiple of 8"));
+            return Err(bad(
+                "the unit of striping",
+                self.unit,
+                "4096 bytes or more, a multiple of 8",
+            ));
         }
         if !(1..=COPIES_MAX).contains(&self.copies) {
             return Err(bad("the number of copies", self.copies.into(), "1 to 3"));
@@ -76,7 +80,8 @@ impl Store {
         let record_key = format!("regions/{name}");
         let value = record.emit();
         if value.len() > RECORD_MAX {
-            let (found, expected) = (u64::from(wanted.width), "fewer pieces: their names fill a record");
+            let (found, expected) =
+                (u64::from(wanted.width), "fewer pieces: their names fill a record");
             return Err(StoreError::ConfigRegion { what: "the width", found, expected });
         }
         let put = Change { key: &record_key, value: Some(&value), durable: true };
@@ -148,7 +153,8 @@ impl Store {
         let mut servers = BTreeMap::new();
         for (key, entry) in self.0.options.meta.list("servers/")? {
             let record = ServerRecord::parse(&entry.value);
-            let record = record.map_err(|source| StoreError::Record { key: key.clone(), source })?;
+            let record =
+                record.map_err(|source| StoreError::Record { key: key.clone(), source })?;
             servers.insert(key["servers/".len()..].to_owned(), record);
         }
         Ok(servers)
@@ -162,7 +168,8 @@ impl Store {
         let mut regions = BTreeMap::new();
         for (key, entry) in self.0.options.meta.list("regions/")? {
             let record = RegionRecord::parse(&entry.value);
-            let record = record.map_err(|source| StoreError::Record { key: key.clone(), source })?;
+            let record =
+                record.map_err(|source| StoreError::Record { key: key.clone(), source })?;
             regions.insert(key["regions/".len()..].to_owned(), record);
         }
         Ok(regions)

@@ -53,10 +53,6 @@ impl<T> Slab<T> {
         self.entries.len()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
-    }
-
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().flatten()
     }

@@ -305,7 +305,10 @@ fn spawn(
 fn live(parts: &Arc<Parts>) {
     while !parts.lease.is_stopped() {
         if parts.lease.beat() == Beat::DeclaredDead {
-            tracing::warn!(server = parts.name, "declared dead: all mappings end, and it begins anew");
+            tracing::warn!(
+                server = parts.name,
+                "declared dead: all mappings end, and it begins anew"
+            );
             parts.runtime.block_on(parts.maps.end(|_| true));
             if let Err(error) = parts.lease.enter() {
                 tracing::error!(%error, "the metadata does not take this daemon again yet");
@@ -331,7 +334,9 @@ fn push_class(class: DurabilityClass) -> u32 {
 #[non_exhaustive]
 pub enum HostError {
     /// The name is none.
-    #[error("a store's server cannot be called {name:?}: 1 to 128 letters, digits, dots, dashes and underscores")]
+    #[error(
+        "a store's server cannot be called {name:?}: 1 to 128 letters, digits, dots, dashes and underscores"
+    )]
     ConfigName {
         /// The name.
         name: String,

@@ -59,3 +59,21 @@ impl Notes {
 
 /// Counters of one daemon at most.
 pub const CHANNELS_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_keeps_a_bounded_number_of_counters() {
+        let notes = Notes::default();
+        let last = u32::try_from(CHANNELS_MAX).unwrap();
+        for channel in 0..last {
+            notes.add(RegionId(1), channel, 1).unwrap();
+        }
+        assert_eq!(notes.add(RegionId(2), 0, 1), Err(Status::LIMIT));
+        assert_eq!(notes.add(RegionId(1), 5, 2), Ok(3), "those that are there go on");
+        notes.forget(RegionId(1));
+        assert_eq!(notes.add(RegionId(2), 0, 1), Ok(1));
+    }
+}

@@ -61,9 +61,8 @@ impl Header {
     pub fn parse(bytes: &[u8; USED]) -> Option<Self> {
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
         let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let is_sound = &bytes[..8] == MAGIC
-            && u32_at(8)? == VERSION
-            && u32_at(48)? == checksum(&bytes[..48]);
+        let is_sound =
+            &bytes[..8] == MAGIC && u32_at(8)? == VERSION && u32_at(48)? == checksum(&bytes[..48]);
         is_sound.then_some(())?;
         Some(Self {
             region: RegionId(u64_at(16)?),
@@ -178,7 +177,13 @@ impl Pieces {
             Some(capacity) => capacity,
             None => available(directory)? + state.used,
         };
-        Ok(Self { directory: directory.into(), class, capacity, state: Mutex::new(state), making: Mutex::new(()) })
+        Ok(Self {
+            directory: directory.into(),
+            class,
+            capacity,
+            state: Mutex::new(state),
+            making: Mutex::new(()),
+        })
     }
 
     pub(super) fn class(&self) -> DurabilityClass {
@@ -203,7 +208,11 @@ impl Pieces {
     /// The pieces of a region.
     pub(super) fn of(&self, region: RegionId) -> Vec<Arc<Piece>> {
         let state = self.lock();
-        state.pieces.range((region, 0)..=(region, u32::MAX)).map(|(_, one)| Arc::clone(one)).collect()
+        state
+            .pieces
+            .range((region, 0)..=(region, u32::MAX))
+            .map(|(_, one)| Arc::clone(one))
+            .collect()
     }
 
     /// The regions of which there is a piece.
@@ -306,8 +315,7 @@ fn read(path: &Path) -> io::Result<(File, Header)> {
 
 fn class_of(directory: &Path) -> io::Result<DurabilityClass> {
     let path = directory.join(".class");
-    let file =
-        File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+    let file = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
     file.set_len(HEADER_LEN)?;
     let class = pmem::classify(&file).map_err(io::Error::other);
     fs::remove_file(&path)?;

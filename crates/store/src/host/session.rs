@@ -112,13 +112,19 @@ impl Session {
             | Request::Unmap { region } => is_of(region) && claims.rights.intersects(uses),
             Request::Create { region, .. }
             | Request::Remove { region }
-            | Request::Epoch { region, .. } => is_of(region) && claims.rights.contains(Rights::ADMIN),
+            | Request::Epoch { region, .. } => {
+                is_of(region) && claims.rights.contains(Rights::ADMIN)
+            }
             Request::Fence { .. } => is_of(RegionId(0)) && claims.rights.contains(Rights::ADMIN),
         };
         if is_allowed { Ok(()) } else { Err(Status::DENIED) }
     }
 
-    async fn carry_out(&mut self, request: Request, token: &Token) -> Result<Answer, (Status, u64)> {
+    async fn carry_out(
+        &mut self,
+        request: Request,
+        token: &Token,
+    ) -> Result<Answer, (Status, u64)> {
         let parts = Arc::clone(&self.parts);
         let plain = |status| (status, 0);
         match request {
@@ -133,8 +139,12 @@ impl Session {
             Request::Remove { region } => {
                 parts.maps.end(|mapping| mapping.region == region).await;
                 parts.notes.forget(region);
-                let keys: Vec<_> =
-                    parts.pieces.of(region).iter().map(|one| (region, one.header().piece)).collect();
+                let keys: Vec<_> = parts
+                    .pieces
+                    .of(region)
+                    .iter()
+                    .map(|one| (region, one.header().piece))
+                    .collect();
                 blocking(move || {
                     parts.pieces.remove(&keys);
                     Ok(())

@@ -64,10 +64,8 @@ impl EtcdMeta {
 
     fn ask_one(&self, endpoint: &str, path: &str, body: &Value) -> Result<Value, MetaError> {
         let endpoint = endpoint.to_owned();
-        let silent = |source| MetaError::PeerSilent {
-            endpoint: endpoint.clone(),
-            source: Box::new(source),
-        };
+        let silent =
+            |source| MetaError::PeerSilent { endpoint: endpoint.clone(), source: Box::new(source) };
         let request = self.agent.post(format!("{endpoint}{path}"));
         let request = request.header("Content-Type", "application/json");
         let request = request.header("Grpc-Metadata-hasleader", "true");
@@ -90,7 +88,8 @@ impl EtcdMeta {
     }
 
     fn pair(&self, pair: &Value) -> Option<(String, Entry)> {
-        let bytes = |name| STANDARD.decode(pair.get(name).and_then(Value::as_str).unwrap_or("")).ok();
+        let bytes =
+            |name| STANDARD.decode(pair.get(name).and_then(Value::as_str).unwrap_or("")).ok();
         let key = String::from_utf8(bytes("key")?).ok()?;
         let key = key.strip_prefix(&self.prefix)?.to_owned();
         let version = pair.get("mod_revision")?.as_str()?.parse().ok()?;
@@ -132,8 +131,7 @@ impl Meta for EtcdMeta {
                 { "key": self.key(change.key), "value": STANDARD.encode(value) } }]),
             None => json!([{ "request_delete_range": { "key": self.key(change.key) } }]),
         };
-        let answer =
-            self.ask("/v3/kv/txn", &json!({ "compare": compare, "success": success }))?;
+        let answer = self.ask("/v3/kv/txn", &json!({ "compare": compare, "success": success }))?;
         if !answer.get("succeeded").and_then(Value::as_bool).unwrap_or(false) {
             return Ok(None);
         }

@@ -60,7 +60,8 @@ impl FileMeta {
 
     fn next_version(&self) -> Result<u64, MetaError> {
         let path = self.directory.join("versions");
-        let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let opened =
+            File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let file = opened.map_err(failed(&path))?;
         let mut bytes = [0; 8];
         // A file that was just made is empty: the last version is 0.
@@ -88,7 +89,9 @@ impl FileMeta {
     fn settle(&self, durable: bool) -> Result<(), MetaError> {
         let records = self.directory.join(RECORDS);
         if durable {
-            File::open(&records).and_then(|directory| directory.sync_all()).map_err(failed(&records))?;
+            File::open(&records)
+                .and_then(|directory| directory.sync_all())
+                .map_err(failed(&records))?;
         }
         Ok(())
     }
@@ -193,8 +196,9 @@ mod tests {
             let mut done = 0;
             while done < 20 {
                 let entry = meta.get("n").unwrap();
-                let number: u64 =
-                    entry.as_ref().map_or(0, |e| String::from_utf8_lossy(&e.value).parse().unwrap());
+                let number: u64 = entry
+                    .as_ref()
+                    .map_or(0, |e| String::from_utf8_lossy(&e.value).parse().unwrap());
                 let text = (number + 1).to_string();
                 let change = Change { key: "n", value: Some(text.as_bytes()), durable: false };
                 let only_if = [("n", entry.map(|entry| entry.version))];

@@ -241,7 +241,9 @@ impl ClientRecord {
         if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&record.lease_ms) {
             return Err(RecordError::Nonsense("lease_ms"));
         }
-        if record.writes.len() > CLIENT_WRITES_MAX || !record.writes.iter().all(|name| is_name(name)) {
+        if record.writes.len() > CLIENT_WRITES_MAX
+            || !record.writes.iter().all(|name| is_name(name))
+        {
             return Err(RecordError::Nonsense("writes"));
         }
         Ok(record)

@@ -117,11 +117,8 @@ fn key(meta: &Path) -> StoreKey {
 fn a_daemon_serves_until_its_input_ends() {
     let Ok(meta) = std::env::var(META) else { return };
     let meta_path = PathBuf::from(&meta);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let directory = PathBuf::from(std::env::var(DIRECTORY).unwrap());
     let name = std::env::var(NAME).unwrap();
     let meta = store::meta::open(&meta).unwrap();

@@ -4,4 +4,5 @@ mod copies;
 mod daemon;
 mod model;
 mod regions;
+mod structures;
 mod tokens;

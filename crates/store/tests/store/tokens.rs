@@ -114,3 +114,29 @@ fn basics_wait(mut is_so: impl FnMut() -> bool) {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_stranger_costs_a_daemon_its_own_connection_alone() {
+    use std::io::{Read as _, Write as _};
+    let (cluster, store, region) = cluster();
+    let control = store.servers().unwrap()["s0"].control;
+    let frame = |len: u32, rest: &[u8]| [&len.to_le_bytes()[..], rest].concat();
+    let reply = store::wire::reply(&[1; 16]);
+    let wrong = [
+        b"GET / HTTP/1.1\r\n\r\n GET / HTTP/1.1".to_vec(),
+        [&reply[..], &frame(u32::MAX, &[])].concat(),
+        [&reply[..], &frame(65_537, &[])].concat(),
+        [&reply[..], &frame(10, &[0; 10])].concat(),
+        [&reply[..], &frame(200, &[0xff; 200])].concat(),
+    ];
+    for bytes in wrong {
+        let mut stream = std::net::TcpStream::connect(control).unwrap();
+        stream.write_all(&bytes).unwrap();
+        // The greeting, and then the end.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() <= store::wire::GREETING_LEN, "{rest:?}");
+    }
+    assert!(is_unchanged(&region));
+    drop(cluster);
+}
