@@ -9,15 +9,20 @@ use std::time::Duration;
 use basics::Environment;
 use rdma::PollPolicy;
 use store::meta::Meta;
-use store::{ServerOptions, Store, StoreKey, StoreOptions, StoreServer};
+use store::meta::record::Class;
+use store::{Allocation, Rights, ServerOptions, Store, StoreKey, StoreOptions, StoreServer};
 
 /// Metadata, daemons and their directories; everything ends with the value.
 pub(crate) struct Cluster {
     directory: tempfile::TempDir,
     daemons: Vec<Option<Daemon>>,
+    /// Metadata elsewhere than in the directory.
+    place: Option<String>,
+    /// Daemons collect clients and fill copies.
+    keeps: bool,
 }
 
-struct Daemon(Child);
+pub(crate) struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -29,10 +34,15 @@ impl Drop for Daemon {
 impl Cluster {
     /// Starts `count` daemons.
     pub(crate) fn start(count: usize) -> Self {
+        Self::start_at(count, None, false)
+    }
+
+    /// Starts `count` daemons with their metadata at `place`.
+    pub(crate) fn start_at(count: usize, place: Option<String>, keeps: bool) -> Self {
         // Of memory, so that tests cost no disk time; each daemon's pieces are files that survive it.
         let shm = Path::new("/dev/shm");
         let directory = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
-        let mut cluster = Self { directory: directory.unwrap(), daemons: Vec::new() };
+        let mut cluster = Self { directory: directory.unwrap(), daemons: Vec::new(), place, keeps };
         for index in 0..count {
             cluster.daemons.push(None);
             cluster.restart(index);
@@ -47,21 +57,34 @@ impl Cluster {
     /// Starts a daemon, anew or for the first time.
     pub(crate) fn restart(&mut self, index: usize) {
         let directory = self.directory.path().join(Self::name(index));
+        self.daemons[index] = Some(self.process(&[
+            (DIRECTORY, directory.to_str().unwrap()),
+            (NAME, &Self::name(index)),
+            (KEEPS, if self.keeps { "yes" } else { "" }),
+        ]));
+    }
+
+    /// A client as a process, which makes a region that goes with it and writes to another one; it ends when it is killed.
+    pub(crate) fn client(&self, region: &str) -> Daemon {
+        self.process(&[(CLIENT, region)])
+    }
+
+    fn process(&self, variables: &[(&str, &str)]) -> Daemon {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "daemon::a_daemon_serves_until_its_input_ends", "--nocapture"])
-            .env(META, self.meta_path())
-            .env(DIRECTORY, directory)
-            .env(NAME, Self::name(index))
+            .env(META, self.place())
+            .env(KEY, self.key_path())
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = lines.by_ref().any(|line| line.unwrap().contains(READY));
-        assert!(is_ready, "the daemon serves");
+        assert!(is_ready, "the process is ready");
         // What else it says is read, so that it is not stopped by a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        self.daemons[index] = Some(Daemon(child));
+        Daemon(child)
     }
 
     /// kill -9.
@@ -76,16 +99,21 @@ impl Cluster {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    fn meta_path(&self) -> PathBuf {
-        self.directory.path().join("meta")
+    fn place(&self) -> String {
+        let directory = self.directory.path().join("meta");
+        self.place.clone().unwrap_or_else(|| directory.to_str().unwrap().to_owned())
+    }
+
+    fn key_path(&self) -> PathBuf {
+        self.directory.path().join("key")
     }
 
     pub(crate) fn meta(&self) -> Arc<dyn Meta> {
-        store::meta::open(self.meta_path().to_str().unwrap()).unwrap()
+        store::meta::open(&self.place()).unwrap()
     }
 
     pub(crate) fn key(&self) -> StoreKey {
-        key(&self.meta_path())
+        StoreKey::read_or_make(&self.key_path(), &Environment::host()).unwrap()
     }
 
     /// A client with the key.
@@ -107,28 +135,25 @@ impl Cluster {
     }
 }
 
-fn key(meta: &Path) -> StoreKey {
-    std::fs::create_dir_all(meta).unwrap();
-    StoreKey::read_or_make(&meta.join("key"), &Environment::host()).unwrap()
-}
-
-/// Under the test runner there is nothing to do; started by [`Cluster::restart`] it is a daemon.
+/// Under the test runner there is nothing to do; started by a [`Cluster`] it is a daemon or a client.
 #[test]
 fn a_daemon_serves_until_its_input_ends() {
-    let Ok(meta) = std::env::var(META) else { return };
-    let meta_path = PathBuf::from(&meta);
+    let Ok(place) = std::env::var(META) else { return };
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let meta = store::meta::open(&place).unwrap();
+    let key = StoreKey::read_or_make(variable(KEY).as_ref(), &Environment::host()).unwrap();
+    if !variable(CLIENT).is_empty() {
+        return be_a_client(meta, key, &variable(CLIENT));
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let directory = PathBuf::from(std::env::var(DIRECTORY).unwrap());
-    let name = std::env::var(NAME).unwrap();
-    let meta = store::meta::open(&meta).unwrap();
     let options = ServerOptions {
         capacity: Some(256 << 20),
         polling: PollPolicy::Block,
         emulate_persistence: true,
-        keeps: std::env::var(KEEPS).is_ok(),
+        keeps: !variable(KEEPS).is_empty(),
         lease: Duration::from_millis(500),
-        ..ServerOptions::new(&name, directory, meta, key(&meta_path))
+        ..ServerOptions::new(&variable(NAME), variable(DIRECTORY).into(), meta, key)
     };
     let server = StoreServer::start(options, runtime.handle()).unwrap();
     println!("{READY} {}", server.control_address());
@@ -137,8 +162,22 @@ fn a_daemon_serves_until_its_input_ends() {
     drop(server);
 }
 
+fn be_a_client(meta: Arc<dyn Meta>, key: StoreKey, name: &str) {
+    let mut options = StoreOptions::new(meta, Some(key));
+    options.lease = Duration::from_millis(500);
+    let store = Store::open(options).unwrap();
+    let own = Allocation { ephemeral: true, ..Allocation::new(8192, Class::Volatile) };
+    store.create("own", &own).unwrap();
+    let region = store.map(name, Rights::READ | Rights::WRITE).unwrap();
+    region.write(0, &[1; 8]).unwrap();
+    println!("{READY} {}", store.client());
+    let _ = std::io::stdin().lines().count();
+}
+
 const META: &str = "STORE_TEST_META";
 const DIRECTORY: &str = "STORE_TEST_DIRECTORY";
 const NAME: &str = "STORE_TEST_NAME";
 const KEEPS: &str = "STORE_TEST_KEEPS";
-const READY: &str = "store daemon at";
+const KEY: &str = "STORE_TEST_KEY";
+const CLIENT: &str = "STORE_TEST_CLIENT";
+const READY: &str = "store process ready";
