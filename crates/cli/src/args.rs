@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::{ConnectOptions, Protection};
-use rdma::{PollPolicy, ProviderChoice};
+use rdma::ProviderChoice;
 use serde::Deserialize;
+
+pub(crate) use crate::poll::Poll;
 
 /// Remote persistent memory as a file service.
 #[derive(Debug, Parser)]
@@ -469,31 +471,6 @@ pub(crate) enum Mode {
     Push,
 }
 
-/// How an RDMA engine waits for work.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Poll {
-    /// Spin for a window that grows and shrinks with the traffic, then sleep
-    Adaptive,
-    /// Never sleep
-    Spin,
-    /// Always sleep
-    Block,
-    /// Spin for 50 us, then sleep: what moderation of a fixed length does
-    Fixed,
-}
-
-impl Poll {
-    /// The policy of the engine.
-    pub(crate) fn policy(self) -> PollPolicy {
-        match self {
-            Self::Adaptive => PollPolicy::Adaptive,
-            Self::Spin => PollPolicy::Spin,
-            Self::Block => PollPolicy::Block,
-            Self::Fixed => PollPolicy::Fixed(FIXED_US),
-        }
-    }
-}
-
 /// Options of `landfast demo`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -598,9 +575,6 @@ pub(crate) struct Man {
     /// Where to write landfast.1 and one page per command
     pub(crate) directory: PathBuf,
 }
-
-// The control arm of comparisons of polling policies.
-const FIXED_US: u32 = 50;
 
 const LONG_ABOUT: &str = "\
 Remote persistent memory as a file service.

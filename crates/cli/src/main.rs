@@ -15,6 +15,7 @@ mod manual;
 mod notify;
 mod output;
 mod passwd;
+mod poll;
 mod remote;
 mod replica;
 mod run_as;

@@ -12,6 +12,7 @@
 //! sender, and none can be used again, on this connection (the sequence) or another one (the nonces).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::ids::{ClientId, RegionId};
 use crate::token::{Claims, MAC_LEN, Rights, Token};
@@ -551,6 +552,10 @@ pub const GREETING_LEN: usize = 32;
 pub const REPLY_LEN: usize = 24;
 /// Bytes of a frame behind its length at most.
 pub const FRAME_MAX: usize = 64 << 10;
+/// How long one wait for a notification lasts at most; the client waits again.
+pub const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long clients have to give back mappings of an earlier epoch: some pings.
+pub const GRACE: Duration = Duration::from_secs(1);
 /// Regions that one answer to a ping names at most; the next answer names the others.
 pub const PASSED_MAX: usize = 1024;
 const REQUEST_HEAD: usize = 16 + Claims::LEN;

@@ -104,7 +104,7 @@ pub(crate) struct ServeStore {
     pub(crate) emulate_persistence: bool,
     /// How the RDMA engine waits for work
     #[arg(long, default_value = "adaptive")]
-    pub(crate) poll: crate::args::Poll,
+    pub(crate) poll: crate::poll::Poll,
 }
 
 /// Options of `landfast store create`.
@@ -253,7 +253,7 @@ pub(crate) struct Bench {
     pub(crate) rounds: usize,
     /// How the RDMA engine waits
     #[arg(long, default_value = "adaptive")]
-    pub(crate) poll: crate::args::Poll,
+    pub(crate) poll: crate::poll::Poll,
     /// A file of a share, smb://USER:PASSWORD@HOST:PORT/SHARE/PATH, whose push region takes turns as well; the file is
     /// overwritten. One operation outstanding
     #[arg(long, value_name = "URL")]

@@ -9,7 +9,8 @@ use store::meta::record::Class;
 use store::{Region, Rights, Store, StoreOptions};
 
 use super::args::Bench;
-use super::{StoreFailure, key};
+use super::failure::StoreFailure;
+use super::opened::key;
 use crate::failure::Failure;
 use crate::{output, remote};
 

@@ -8,7 +8,8 @@ use store::meta::record::{CopyState, RegionRecord, RegionState, ServerRecord, Se
 use store::{Allocation, Region, Rights, Store, Token};
 
 use super::args::{Create, Listed, MakeToken, Named, Read, StoreCommand, Used, Write};
-use super::{StoreFailure, open, open_with};
+use super::failure::StoreFailure;
+use super::opened::{open, open_with};
 use crate::failure::Failure;
 use crate::output;
 

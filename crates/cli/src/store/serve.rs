@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use store::{ServerOptions, StoreServer};
 
 use super::args::{ServeStore, Serving};
-use super::{StoreFailure, key};
+use super::failure::StoreFailure;
+use super::opened::key;
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 

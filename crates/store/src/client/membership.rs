@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Shared, Store, StoreOptions};
 use crate::error::StoreError;
 use crate::ids::ClientId;
 use crate::meta::record::{ClientRecord, FORMAT};
@@ -30,11 +29,11 @@ struct State {
 }
 
 impl Membership {
-    pub(super) fn new(client: ClientId, options: &StoreOptions) -> Self {
+    pub(super) fn new(client: ClientId, meta: &Arc<dyn Meta>, lease: Duration) -> Self {
         Self {
             key: format!("clients/{client}"),
-            meta: Arc::clone(&options.meta),
-            lease: options.lease,
+            meta: Arc::clone(meta),
+            lease,
             state: Mutex::default(),
             is_fenced: AtomicBool::new(false),
         }
@@ -46,7 +45,7 @@ impl Membership {
     }
 
     /// Says that this client lives and writes to these regions too.
-    fn say(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<(), StoreError> {
+    pub(super) fn say(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<(), StoreError> {
         self.check()?;
         let mut state = self.lock();
         change(&mut state.writes);
@@ -95,61 +94,17 @@ impl Membership {
         }
     }
 
+    /// Whether the metadata know nothing of this client yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.lock().version.is_none()
+    }
+
+    /// The lease of this client.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-impl Store {
-    /// From now on the metadata says that this client lives.
-    pub(super) fn join(&self) -> Result<(), StoreError> {
-        let membership = &self.0.membership;
-        let is_new = membership.lock().version.is_none();
-        membership.say(|_| {})?;
-        if is_new {
-            let shared = Arc::downgrade(&self.0);
-            let pause = membership.lease / BEATS_PER_LEASE;
-            let thread = std::thread::Builder::new().name("store-client".into());
-            let started = thread.spawn(move || live(&shared, pause));
-            started.map_err(|error| StoreError::Host { what: "thread", why: error.to_string() })?;
-        }
-        Ok(())
-    }
-
-    /// Notes that this client writes to a region of several copies.
-    pub(super) fn note_writer(&self, name: &str) -> Result<(), StoreError> {
-        self.join()?;
-        self.0.membership.say(|writes| {
-            writes.insert(name.to_owned());
-        })
-    }
-}
-
-impl Shared {
-    /// The client writes to the region no more, and nothing of its writes is unanswered.
-    pub(super) fn forget_writer(&self, name: &str) {
-        let _ = self.membership.say(|writes| {
-            writes.remove(name);
-        });
-    }
-}
-
-fn live(shared: &Weak<Shared>, pause: Duration) {
-    loop {
-        // Not one long sleep: the client may end meanwhile.
-        for _ in 0..LOOKS_PER_BEAT {
-            std::thread::sleep(pause / LOOKS_PER_BEAT);
-            let is_over = shared.upgrade().is_none_or(|one| one.closed.load(Ordering::Acquire));
-            if is_over {
-                return;
-            }
-        }
-        let Some(shared) = shared.upgrade() else { return };
-        if let Err(error) = shared.membership.say(|_| {}) {
-            tracing::warn!(%error, "the metadata did not take this client's sign of life");
-        }
-    }
-}
-
-const BEATS_PER_LEASE: u32 = 4;
-const LOOKS_PER_BEAT: u32 = 8;

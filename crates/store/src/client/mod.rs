@@ -9,11 +9,13 @@
 
 mod control;
 mod io;
+mod joining;
 mod link;
 mod loss;
 mod mapping;
 mod membership;
 mod notes;
+mod notes_line;
 mod rebuild;
 mod region;
 mod setup;
@@ -33,7 +35,6 @@ use self::control::CALL_PATIENCE;
 pub use self::control::CallError;
 use self::io::{Io, Kind, PieceMap};
 use self::membership::Membership;
-pub(crate) use self::rebuild::REBUILD_AFTER;
 pub use self::rebuild::Rebuilt;
 pub use self::region::{Completion, OUTSTANDING_MAX, Outcome, Region, Ticket};
 pub use self::setup::Allocation;
@@ -152,7 +153,7 @@ impl Store {
         let waker = engine.waker();
         let client = ClientId(random(&environment)?);
         let inner = Inner { io: Io::new(engine)?, regions: Slab::default() };
-        let membership = Membership::new(client, &options);
+        let membership = Membership::new(client, &options.meta, options.lease);
         Ok(Self(Arc::new_cyclic(|own| Shared {
             options,
             client,

@@ -1,24 +1,13 @@
 //! Counters of a region by which clients wake each other, kept by the daemon of its first copy in sync.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::control::{CallError, Control};
-use super::{CALL_PATIENCE, Region, StoreError};
-use crate::host::WAIT_MAX;
+use super::region::Region;
+use super::{CALL_PATIENCE, StoreError};
 use crate::meta::record::CopyState;
-use crate::wire::{Answer, Request, Status};
-
-/// The control connection for counters, apart from that of the mapping: a wait occupies it.
-#[derive(Debug, Default)]
-pub(super) struct NotesLine(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    line: Option<Control>,
-    /// The daemon whose counters this client has seen, and its incarnation.
-    keeper: Option<(String, u64)>,
-}
+use crate::wire::{Answer, Request, Status, WAIT_MAX};
 
 impl Region {
     /// Adds to a counter of the region, wakes the clients that wait for it, and returns its new value. A counter begins

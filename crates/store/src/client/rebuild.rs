@@ -12,7 +12,6 @@
 //! operations wait meanwhile: an addition that is made at both could be copied as well.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::io::Kind;
 use super::region::Region;
@@ -351,5 +350,3 @@ fn count(record: &RegionRecord, piece: usize, state: CopyState) -> u32 {
 /// How often a chunk is copied before its writers count as too busy.
 const COPY_TURNS: u64 = 1000;
 const SMALL_CHUNK: usize = 4096;
-/// How long a server has to be dead before its copies are made elsewhere: it may just be starting again.
-pub(crate) const REBUILD_AFTER: Duration = Duration::from_secs(10);

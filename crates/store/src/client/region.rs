@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::io::Kind;
-use super::notes::NotesLine;
+use super::notes_line::NotesLine;
 use super::{Inner, Shared, StoreError, issue};
 use crate::layout::wide;
 use crate::meta::record::RegionRecord;

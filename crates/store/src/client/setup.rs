@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::control::{CALL_PATIENCE, Control};
-use super::notes::NotesLine;
-use super::{Mapped, Region, Shared, Store, StoreError, random};
-use crate::host::GRACE;
+use super::notes_line::NotesLine;
+use super::region::Region;
+use super::{Mapped, Shared, Store, StoreError, random};
 use crate::ids::{RegionId, is_name};
 use crate::layout::Striping;
 use crate::meta::Change;
@@ -16,7 +16,7 @@ use crate::meta::record::{
 };
 use crate::place::{Candidate, place};
 use crate::token::{Claims, Rights, Token};
-use crate::wire::{Request, Status};
+use crate::wire::{GRACE, Request, Status};
 
 /// What a region is to be like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rdma::PollPolicy;
 
-use super::Parts;
 use super::maps::Mapping;
-use crate::client::{REBUILD_AFTER, Store, StoreOptions};
+use super::parts::Parts;
+use crate::client::{Store, StoreOptions};
 use crate::error::StoreError;
 use crate::ids::{ClientId, RegionId};
 use crate::meta::record::{
@@ -220,3 +220,5 @@ impl Keeper<'_> {
 const TURN: Duration = Duration::from_secs(1);
 /// How long a piece has no region before it is removed.
 const ORPHAN_AFTER: Duration = Duration::from_secs(10);
+/// How long a server has to be dead before its copies are made elsewhere: it may just be starting again.
+const REBUILD_AFTER: Duration = Duration::from_secs(10);

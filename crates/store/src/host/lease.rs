@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use basics::Clock;
 
-use super::HostError;
+use super::error::HostError;
 use super::pieces::Pieces;
 use crate::meta::record::{FORMAT, ServerRecord, ServerState};
 use crate::meta::{Change, Meta};

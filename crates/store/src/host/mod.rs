@@ -14,40 +14,43 @@
 //! one RDMA connection of the control connection that showed the token, and is deregistered when the token expires or is
 //! revoked, the client is fenced or the control connection ends. Metadata holds nothing that would let anybody in.
 
+mod error;
 mod keeper;
 mod lease;
 mod maps;
 mod notes;
+mod parts;
 pub mod pieces;
 mod session;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use basics::Environment;
 use pmem::DurabilityClass;
-use rdma::{EngineConfig, EngineError, PollPolicy, ProviderChoice};
-use remote::host::{Host, HostHandle, HostOptions, OpenHost, PushOnly, TokenGate};
-use thiserror::Error;
+use rdma::{EngineConfig, PollPolicy, ProviderChoice};
+use remote::host::{Host, HostOptions, OpenHost, PushOnly, TokenGate};
 use tokio::net::TcpListener;
 
 use self::lease::{Beat, Lease};
 use self::maps::Maps;
 use self::notes::Notes;
+use self::parts::{Parts, now_ms};
 use self::pieces::Pieces;
 use self::session::Session;
-use crate::ids::{ClientId, is_name};
-use crate::meta::{Meta, MetaError};
+use crate::ids::is_name;
+use crate::meta::Meta;
 use crate::token::StoreKey;
 
+pub use self::error::HostError;
 pub use self::maps::MAPPINGS_MAX;
 pub use self::notes::CHANNELS_MAX;
-pub use self::session::{GRACE, GREETING_PATIENCE, SILENCE_MAX, WAIT_MAX};
+pub use self::parts::FENCED_MAX;
+pub use self::session::{GREETING_PATIENCE, SILENCE_MAX};
 
 /// The options of a daemon.
 #[derive(Clone, Debug)]
@@ -113,26 +116,6 @@ pub struct StoreServer {
     threads: Vec<JoinHandle<()>>,
     accepting: tokio::task::JoinHandle<()>,
     host: Option<Host>,
-}
-
-/// What the sessions and threads of a daemon share.
-#[derive(Debug)]
-struct Parts {
-    name: String,
-    key: StoreKey,
-    meta: Arc<dyn Meta>,
-    environment: Environment,
-    emulate_persistence: bool,
-    pieces: Arc<Pieces>,
-    maps: Maps,
-    notes: Notes,
-    lease: Lease,
-    gate: Arc<TokenGate<u64>>,
-    handle: HostHandle,
-    runtime: tokio::runtime::Handle,
-    fenced: Mutex<VecDeque<ClientId>>,
-    sessions: AtomicUsize,
-    next_session: AtomicU64,
 }
 
 impl StoreServer {
@@ -226,22 +209,6 @@ impl Drop for StoreServer {
     }
 }
 
-impl Parts {
-    fn is_fenced(&self, client: ClientId) -> bool {
-        self.fenced.lock().unwrap_or_else(PoisonError::into_inner).contains(&client)
-    }
-
-    fn fence(&self, client: ClientId) {
-        let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
-        if !fenced.contains(&client) {
-            if fenced.len() >= FENCED_MAX {
-                fenced.pop_front();
-            }
-            fenced.push_back(client);
-        }
-    }
-}
-
 fn engine_options(options: &ServerOptions, runtime: &tokio::runtime::Handle) -> HostOptions {
     let environment = options.environment.clone();
     HostOptions {
@@ -314,82 +281,16 @@ fn live(parts: &Arc<Parts>) {
                 tracing::error!(%error, "the metadata does not take this daemon again yet");
             }
         }
-        let now = session::now_ms(parts);
+        let now = now_ms(parts);
         parts.runtime.block_on(parts.maps.end(|mapping| mapping.expires_ms <= now));
         parts.lease.pause(parts.lease.length() / BEATS_PER_LEASE);
     }
-}
-
-/// A class as push mode numbers it.
-fn push_class(class: DurabilityClass) -> u32 {
-    match class {
-        DurabilityClass::Volatile => 1,
-        DurabilityClass::Storage => 2,
-        DurabilityClass::Pmem => 3,
-    }
-}
-
-/// Why a daemon does not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum HostError {
-    /// The name is none.
-    #[error(
-        "a store's server cannot be called {name:?}: 1 to 128 letters, digits, dots, dashes and underscores"
-    )]
-    ConfigName {
-        /// The name.
-        name: String,
-    },
-    /// A daemon of this name runs.
-    #[error("a server {name} of this store is running: give this one another name")]
-    ConfigTwice {
-        /// The name.
-        name: String,
-    },
-    /// The directory is another server's.
-    #[error("{} holds the pieces of server {owner}: start it as {owner}, or take another directory", path.display())]
-    ConfigOwner {
-        /// The directory.
-        path: PathBuf,
-        /// Whose it is.
-        owner: String,
-        /// Who wants it.
-        name: String,
-    },
-    /// The directory cannot be used.
-    #[error("the directory of the store {}: {source}", path.display())]
-    Directory {
-        /// The directory or a file in it.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The address cannot be listened at.
-    #[error("cannot listen at {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// RDMA.
-    #[error("RDMA: {0}")]
-    Engine(#[from] EngineError),
-    /// A thread was not started.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-    /// The metadata.
-    #[error(transparent)]
-    Meta(#[from] MetaError),
 }
 
 /// The lease of a daemon, unless its operator wants another.
 pub const LEASE: Duration = Duration::from_millis(500);
 /// Control connections of a daemon at most; RDMA connections too.
 pub const SESSIONS_MAX: usize = 4096;
-/// Dead clients that a daemon remembers; their numbers are random and never come again.
-pub const FENCED_MAX: usize = 4096;
 const BEATS_PER_LEASE: u32 = 4;
 const INVITATION_LIFETIME: Duration = Duration::from_secs(10);
 const STOP_GRACE: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use rdma::Access;
 use remote::host::PushConnection;
@@ -16,12 +16,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::maps::Mapping;
+use super::parts::{Parts, now_ms, push_class};
 use super::pieces::{HEADER_LEN, Header};
-use super::{Parts, push_class};
 use crate::ids::RegionId;
 use crate::token::{Claims, Rights, Token};
 use crate::wire::{
-    Answer, FRAME_MAX, NONCE_LEN, Nonces, REPLY_LEN, Request, Sealed, Status, greet, parse_reply,
+    Answer, FRAME_MAX, GRACE, NONCE_LEN, Nonces, REPLY_LEN, Request, Sealed, Status, WAIT_MAX,
+    greet, parse_reply,
 };
 
 /// See the module.
@@ -309,13 +310,6 @@ async fn raise(
     Ok(())
 }
 
-/// Milliseconds since 1970.
-pub(super) fn now_ms(parts: &Parts) -> u64 {
-    let now = parts.environment.clock.time_of_day();
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// What the engine lets the client do.
 fn access(rights: Rights) -> Access {
     let mut access = Access::empty();
@@ -360,7 +354,3 @@ async fn read_frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
 pub const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may say nothing: it pings many times in this time, and has ended if it does not.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long one wait for a notification lasts at most; the client waits again.
-pub const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long clients have to give back mappings of an earlier epoch: some pings.
-pub const GRACE: Duration = Duration::from_secs(1);

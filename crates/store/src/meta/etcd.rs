@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use super::{Change, ENDPOINT_PATIENCE, Entry, Meta, MetaError};
+use super::interface::{Change, ENDPOINT_PATIENCE, Entry, Meta, MetaError};
 
 /// See the module.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Change, Entry, Meta, MetaError};
+use super::interface::{Change, Entry, Meta, MetaError};
 
 /// See the module.
 #[derive(Debug)]
