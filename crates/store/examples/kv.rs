@@ -242,7 +242,6 @@ struct Zipf {
     state: u64,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a distribution")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the count")]
 impl Zipf {
     fn new(count: u64) -> Self {

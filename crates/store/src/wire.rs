@@ -552,6 +552,8 @@ pub const GREETING_LEN: usize = 32;
 pub const REPLY_LEN: usize = 24;
 /// Bytes of a frame behind its length at most.
 pub const FRAME_MAX: usize = 64 << 10;
+/// How long a client may say nothing: it pings many times in this time, and has ended if it does not.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long one wait for a notification lasts at most; the client waits again.
 pub const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long clients have to give back mappings of an earlier epoch: some pings.

@@ -177,7 +177,6 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn report(options: &Bench, arms: &[Arm]) -> Result<(), Failure> {
     let measured = || arms.iter().filter(|arm| !arm.took.is_empty());
     let us = |ns: u64| ns as f64 / 1000.0;

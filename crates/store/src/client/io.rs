@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma::{
     Access, Engine, Event, MemoryRegion, Operation, Payload, Placement, PostError, QpConfig, QpId,
@@ -93,6 +93,8 @@ pub(super) struct Op {
     /// Its completion goes to the queue of its region.
     pub(super) is_queued: bool,
     pub(super) ticket: u64,
+    /// When it failed first.
+    pub(super) failed_since: Option<Instant>,
 }
 
 /// A part of an operation at one copy.
@@ -236,6 +238,7 @@ impl Io {
             is_over: false,
             is_queued: false,
             ticket: 0,
+            failed_since: None,
         })
     }
 
@@ -247,78 +250,79 @@ impl Io {
         pieces: &[PieceMap],
         segments: impl Iterator<Item = Segment>,
     ) {
-        let (kind, phase) = (self.ops[id].kind, self.ops[id].phase);
         self.turn = self.turn.wrapping_add(1);
+        // Held while parts are posted: one that fails at once is not the last one.
+        self.ops[id].in_flight += 1;
         let mut fails = false;
         for segment in segments {
-            let Some(piece) = usize::try_from(segment.piece).ok().and_then(|at| pieces.get(at))
-            else {
-                fails = true;
-                continue;
-            };
-            let copies = piece.in_sync.len();
-            let part = |target: &Target, what, needs_lease| Part {
-                op: id,
-                link: target.link,
-                what,
-                rkey: target.rkey,
-                address: target.base + segment.offset,
-                at: segment.at,
-                len: segment.len,
-                posted: 0,
-                slot: None,
-                needs_lease,
-            };
-            match kind {
-                Kind::Read | Kind::ReadFirst { .. } => {
-                    let first = if kind == Kind::Read { self.turn } else { 0 };
-                    let mut order = (0..copies).map(|at| &piece.in_sync[(first + at) % copies]);
-                    // One whose daemon is known to be leased, else any: its answer is looked at anyway.
-                    let leased = |target: &&Target| self.links[target.link].line.is_leased();
-                    let found = match copies {
-                        1 => piece.in_sync.first(),
-                        _ => order.clone().find(leased).or_else(|| order.next()),
-                    };
-                    match found {
-                        Some(target) => self.post(part(target, What::Read, copies > 1)),
-                        None => fails = true,
-                    }
-                }
-                Kind::Write { durable } | Kind::Fill { durable, .. } => {
-                    let is_fill = matches!(kind, Kind::Fill { .. });
-                    let reached =
-                        if phase == 0 && !is_fill { &piece.in_sync } else { &piece.syncing };
-                    fails |= reached.is_empty() && (phase == 0 || is_fill);
-                    for target in reached {
-                        self.post(part(target, What::Write { durable }, false));
-                    }
-                }
-                Kind::Commit => {
-                    let reached = if phase == 0 { &piece.in_sync } else { &piece.syncing };
-                    fails |= reached.is_empty() && phase == 0;
-                    for target in reached {
-                        self.post(part(target, What::Flush { durable: true }, false));
-                    }
-                }
-                Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => {
-                    // While a copy is being filled its words are not those of the others: the operation waits.
-                    fails |= !piece.syncing.is_empty() || copies == 0;
-                    if let Some(target) = self.next_change(id, piece).filter(|_| !fails) {
-                        let what = match kind {
-                            Kind::CompareSwap { compare, swap } => {
-                                What::CompareSwap { compare, swap }
-                            }
-                            Kind::FetchAdd { add } => What::FetchAdd { add },
-                            _ => What::Read,
-                        };
-                        self.post(part(&target, what, false));
-                    }
-                }
-            }
+            let piece = usize::try_from(segment.piece).ok().and_then(|at| pieces.get(at));
+            fails |= piece.is_none_or(|piece| !self.issue_segment(id, segment, piece));
         }
-        self.ops[id].failed |= fails;
-        if self.ops[id].in_flight == 0 {
+        let op = &mut self.ops[id];
+        op.failed |= fails;
+        op.in_flight -= 1;
+        if op.in_flight == 0 {
             self.settle(id);
+        }
+    }
+
+    /// The parts of one segment; `false` where there is no copy for it.
+    fn issue_segment(&mut self, id: usize, segment: Segment, piece: &PieceMap) -> bool {
+        let (kind, phase) = (self.ops[id].kind, self.ops[id].phase);
+        let copies = piece.in_sync.len();
+        let part = |target: &Target, what, needs_lease| Part {
+            op: id,
+            link: target.link,
+            what,
+            rkey: target.rkey,
+            address: target.base + segment.offset,
+            at: segment.at,
+            len: segment.len,
+            posted: 0,
+            slot: None,
+            needs_lease,
+        };
+        let (reached, what) = match kind {
+            Kind::Read | Kind::ReadFirst { .. } => {
+                let first = if kind == Kind::Read { self.turn } else { 0 };
+                let Some(target) = self.choose(piece, first) else { return false };
+                self.post(part(&target, What::Read, copies > 1));
+                return true;
+            }
+            Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => {
+                // While a copy is being filled its words are not those of the others: the operation waits.
+                let next = self.next_change(id, piece).filter(|_| piece.syncing.is_empty());
+                let Some(target) = next else { return false };
+                let what = match kind {
+                    Kind::CompareSwap { compare, swap } => What::CompareSwap { compare, swap },
+                    Kind::FetchAdd { add } => What::FetchAdd { add },
+                    _ => What::Read,
+                };
+                self.post(part(&target, what, false));
+                return true;
+            }
+            Kind::Write { durable } if phase == 0 => (&piece.in_sync, What::Write { durable }),
+            Kind::Write { durable } | Kind::Fill { durable, .. } => {
+                (&piece.syncing, What::Write { durable })
+            }
+            Kind::Commit if phase == 0 => (&piece.in_sync, What::Flush { durable: true }),
+            Kind::Commit => (&piece.syncing, What::Flush { durable: true }),
+        };
+        reached.iter().for_each(|target| self.post(part(target, what, false)));
+        // In a later phase only some pieces have copies that are being filled.
+        let may_lack = phase > 0 && !matches!(kind, Kind::Fill { .. });
+        !reached.is_empty() || may_lack
+    }
+
+    /// The copy that a read asks: the next in turn whose daemon is known to be leased, else the next in turn, whose answer
+    /// is looked at anyway.
+    fn choose(&self, piece: &PieceMap, first: usize) -> Option<Target> {
+        let copies = piece.in_sync.len();
+        let mut order = (0..copies).map(|at| &piece.in_sync[(first + at) % copies]);
+        let leased = |target: &&Target| self.links[target.link].line.is_leased();
+        match copies {
+            1 => piece.in_sync.first().copied(),
+            _ => order.clone().find(leased).or_else(|| order.next()).copied(),
         }
     }
 

@@ -52,19 +52,31 @@ impl Shared {
 
     /// Maps again the regions of operations that failed, and issues these again; or ends them with the reason.
     pub(super) fn repair(&self, inner: &mut Inner) {
-        while let Some(first) = inner.io.failed.front() {
-            let index = inner.io.ops[*first].region;
+        // Those that fail once more wait for the next turn, so that nobody spins here.
+        let failed = std::mem::take(&mut inner.io.failed);
+        let now = self.now();
+        let mut regions: Vec<usize> = failed.iter().map(|id| inner.io.ops[*id].region).collect();
+        regions.sort_unstable();
+        regions.dedup();
+        for index in regions {
             let outcome = self.map_again(inner, index);
-            let of_region: Vec<usize> = {
-                let io = &inner.io;
-                io.failed.iter().copied().filter(|id| io.ops[*id].region == index).collect()
-            };
-            inner.io.failed.retain(|id| !of_region.contains(id));
+            let of_region = failed.iter().filter(|id| inner.io.ops[**id].region == index);
+            let of_region: Vec<usize> = of_region.copied().collect();
+            let (name, patience) = (inner.regions[index].name.clone(), self.options.patience);
             match outcome {
-                Ok(()) => of_region.into_iter().for_each(|id| self.issue_again(inner, id)),
+                Ok(()) => {
+                    for id in of_region {
+                        let since = *inner.io.ops[id].failed_since.get_or_insert(now);
+                        if now.saturating_duration_since(since) > patience * TURNS_MAX {
+                            self.end(inner, id, Some(StoreError::Rebuilding(name.clone())));
+                        } else {
+                            self.issue_again(inner, id);
+                        }
+                    }
+                }
                 Err(error) => {
                     // The first operation gets the error itself, the others its words.
-                    let (name, why) = (inner.regions[index].name.clone(), error.to_string());
+                    let why = error.to_string();
                     let mut first = Some(error);
                     for id in of_region {
                         let error = first.take().unwrap_or_else(|| StoreError::NotMapped {
@@ -457,3 +469,5 @@ fn outcome(news: &mut Vec<Event>, qp: rdma::QpId) -> Result<Option<u64>, String>
 const DIAL_PATIENCE: Duration = Duration::from_millis(1000);
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
+/// Times the patience of a client that an operation may fail, be issued again and fail: an atomic one waits for a rebuild.
+const TURNS_MAX: u32 = 3;

@@ -65,7 +65,12 @@ impl Membership {
                 state.version = Some(version);
                 Ok(())
             }
-            None => self.recover(&mut state),
+            None => {
+                self.recover(&mut state)?;
+                drop(state);
+                // What changed is not in the record yet.
+                self.say(|_| {})
+            }
         }
     }
 

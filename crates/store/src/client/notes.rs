@@ -7,7 +7,7 @@ use super::control::{CallError, Control};
 use super::region::Region;
 use super::{CALL_PATIENCE, StoreError};
 use crate::meta::record::CopyState;
-use crate::wire::{Answer, Request, Status, WAIT_MAX};
+use crate::wire::{Answer, Request, SILENCE_MAX, Status, WAIT_MAX};
 
 impl Region {
     /// Adds to a counter of the region, wakes the clients that wait for it, and returns its new value. A counter begins
@@ -74,6 +74,11 @@ impl Region {
         let failed = |source| StoreError::Server { server: server.clone(), source };
         if known.keeper.as_ref().is_some_and(|(keeper, _)| *keeper != server) {
             return Err(StoreError::NotesLost(self.name.clone()));
+        }
+        let now = self.shared.now();
+        let is_idle = |used| now.saturating_duration_since(used) > SILENCE_MAX / 2;
+        if known.used.replace(now).is_some_and(is_idle) {
+            known.line = None;
         }
         if known.line.is_none() {
             let address = self.shared.control_address(&server)?;

@@ -50,7 +50,7 @@ pub use self::error::HostError;
 pub use self::maps::MAPPINGS_MAX;
 pub use self::notes::CHANNELS_MAX;
 pub use self::parts::FENCED_MAX;
-pub use self::session::{GREETING_PATIENCE, SILENCE_MAX};
+pub use self::session::GREETING_PATIENCE;
 
 /// The options of a daemon.
 #[derive(Clone, Debug)]

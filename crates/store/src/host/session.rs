@@ -21,8 +21,8 @@ use super::pieces::{HEADER_LEN, Header};
 use crate::ids::RegionId;
 use crate::token::{Claims, Rights, Token};
 use crate::wire::{
-    Answer, FRAME_MAX, GRACE, NONCE_LEN, Nonces, REPLY_LEN, Request, Sealed, Status, WAIT_MAX,
-    greet, parse_reply,
+    Answer, FRAME_MAX, GRACE, NONCE_LEN, Nonces, REPLY_LEN, Request, SILENCE_MAX, Sealed, Status,
+    WAIT_MAX, greet, parse_reply,
 };
 
 /// See the module.
@@ -352,5 +352,3 @@ async fn read_frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
 
 /// How long a client may take for the greeting.
 pub const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may say nothing: it pings many times in this time, and has ended if it does not.
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
