@@ -77,6 +77,8 @@ async fn serve(
     if let Some(control) = &mut control {
         control.serve(running.observer());
     }
+    let emulate = settings.emulate_persistence;
+    let store = crate::store::serve::beside(&options.store, settings.listen, emulate).await?;
     let observer = running.observer();
     let figures = move || observer.report(0).map_or_else(Vec::new, |report| of_server(&report));
     let metrics = match settings.metrics {
@@ -106,6 +108,9 @@ async fn serve(
         }
     }
     notify::say(notify::STOPPING);
+    if let Some(store) = store {
+        crate::store::serve::stop_it(store).await;
+    }
     running.shutdown().await;
     Ok(())
 }
