@@ -100,6 +100,14 @@ pub(crate) struct Serve {
     /// a node, made by mknod, is then a file as long as the device. May be given many times
     #[arg(long = "device", value_name = "SHARE=PATH")]
     pub(crate) devices: Vec<String>,
+    /// Which files of a share have their pages in memory only when a client asks for them: all that are mapped for push
+    /// mode (lazy), or none (eager) [default: those on disks that are longer than the budget]. May be given many times
+    #[arg(long = "residency", value_name = "SHARE=lazy|eager")]
+    pub(crate) residency: Vec<String>,
+    /// Most memory for such pages, as in 4G [default: an eighth of the machine's]; with SHARE= the most for one share.
+    /// May be given many times
+    #[arg(long = "flash-budget", value_name = "[SHARE=]SIZE")]
+    pub(crate) flash_budgets: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
     /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
     /// only with `--signing when-asked`. May be given many times
@@ -617,6 +625,7 @@ The config file holds the same settings:
   control = \"/run/landfast/files.sock\"
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
+  flash_budget = \"4G\"
   signing = \"always\"
   users_file = \"/var/lib/landfast/users\"
   [[share]]
@@ -629,6 +638,8 @@ The config file holds the same settings:
   encrypt = false
   persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
+  residency = \"lazy\"
+  flash_budget = \"1G\"
   [kerberos]
   keytab = \"/var/lib/landfast/cifs.keytab\"
   principal = \"cifs/files.example.org@EXAMPLE.ORG\"

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::body::DeviceError;
 use super::error::ShareError;
+use super::residency::Residency;
 
 /// The admission of a user to a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,6 +44,10 @@ pub struct ShareConfig {
     /// Devices of persistent memory (devdax) for which nodes in the directory may stand: such a
     /// node is a file as long as the device. Any other device in the directory is not served.
     pub devices: Vec<PathBuf>,
+    /// Whether pages of mapped files come into memory when they are asked for.
+    pub residency: Residency,
+    /// Most bytes of memory for such pages of this share; none: the budget of the server.
+    pub flash_budget: Option<u64>,
     /// Lets push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -61,6 +66,8 @@ impl ShareConfig {
             guests: Admission::Refused,
             persistent_opens: None,
             devices: Vec::new(),
+            residency: Residency::Automatic,
+            flash_budget: None,
             emulate_persistence: false,
         }
     }

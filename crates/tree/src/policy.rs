@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::config::{Admission, ShareConfig};
+use super::residency::Residency;
 use crate::lock_order as order;
 use basics::ordered::{RwLock, RwLockReadGuard};
 
@@ -80,6 +81,8 @@ pub(super) struct Fixed {
     pub(super) path: PathBuf,
     pub(super) persistent_opens: Option<PathBuf>,
     devices: Vec<PathBuf>,
+    residency: Residency,
+    flash_budget: Option<u64>,
     pub(super) emulate_persistence: bool,
 }
 
@@ -89,6 +92,8 @@ impl Fixed {
             path: config.path.clone(),
             persistent_opens: config.persistent_opens.clone(),
             devices: config.devices.clone(),
+            residency: config.residency,
+            flash_budget: config.flash_budget,
             emulate_persistence: config.emulate_persistence,
         }
     }

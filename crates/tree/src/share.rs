@@ -25,6 +25,7 @@ use super::name::SharePath;
 use super::name_locks::NameLocks;
 use super::names::{Names, Table as NamesTable};
 use super::policy::{Fixed, Policy};
+use super::residency::Pages;
 use super::top;
 use super::tunnel::Tunnel;
 use super::unsynced::Unsynced;
@@ -55,6 +56,7 @@ pub struct Share {
     /// shares.
     pub(super) links: Arc<Mutex<(), order::Links>>,
     pub(super) environment: Environment,
+    pub(super) pages: Pages,
 }
 
 impl Share {
@@ -87,13 +89,17 @@ impl Share {
             left_over: LeftOver::new(Vec::new(), environment.clock.now()),
             links: Arc::default(),
             environment,
+            pages: Pages::new(config.residency, config.flash_budget),
         })
     }
 
     /// Joins the account of unsynced names, the cache of names of directories, and the locks of names and links of
     /// the server's shares.
     pub fn keep_names_in(&mut self, common: &CommonNames) {
-        let CommonNames { unsynced, name_locks, names, links } = common.clone();
+        let CommonNames { unsynced, name_locks, names, links, pages } = common.clone();
+        if let Some(pages) = &pages {
+            self.keep_pages_in(pages);
+        }
         (self.unsynced, self.name_locks) = (unsynced, name_locks);
         (self.names, self.links) = (Names::in_table(&names), links);
     }

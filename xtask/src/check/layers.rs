@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! 0  basics
-//! 1  pmem   iwarp   smbdirect
+//! 1  pmem   flash  (pmem)   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
-//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
+//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem, flash)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
 //! 5  log   (basics, pmem, remote)
 //! 5  block  (pmem)   volume   nbd   fuse  (block; volume: pmem)
@@ -103,20 +103,22 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
+    ("landfast-flash", &["landfast-pmem"]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
     ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
     ("landfast-remote", &["landfast-basics", "landfast-pmem", "landfast-rdma"]),
     ("landfast-smb", &["landfast-smbdirect"]),
-    ("landfast-tree", &["landfast-basics", "landfast-pmem"]),
+    ("landfast-tree", &["landfast-basics", "landfast-pmem", "landfast-flash"]),
     (
         "landfast-server",
         &[
             "landfast-basics",
             "landfast-pmem",
+            "landfast-flash",
             "landfast-rdma",
             "landfast-remote",
             "landfast-smb",
@@ -168,6 +170,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
 const LIBRARIES: &[&str] = &[
     "landfast-basics",
     "landfast-pmem",
+    "landfast-flash",
     "landfast-iwarp",
     "landfast-smbdirect",
     "landfast-rdma",

@@ -35,6 +35,8 @@ pub(super) struct File {
     pub(super) kerberos: Option<Kerberos>,
     pub(super) control: Option<PathBuf>,
     pub(super) run_as: Option<String>,
+    #[serde(default, deserialize_with = "super::arguments::some_size")]
+    pub(super) flash_budget: Option<u64>,
     #[serde(default)]
     pub(super) share: Vec<Share>,
     #[serde(default)]

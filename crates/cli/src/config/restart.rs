@@ -20,6 +20,7 @@ impl Settings {
             keepalive,
             control,
             run_as,
+            flash_budget,
             // Changes of these fields apply at once.
             shares: _,
             users: _,
@@ -41,6 +42,7 @@ impl Settings {
         keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
         keep(&mut kept, "control", control, &before.control);
         keep(&mut kept, "run_as", run_as, &before.run_as);
+        keep(&mut kept, "flash_budget", flash_budget, &before.flash_budget);
         kept
     }
 }

@@ -121,6 +121,10 @@ impl Medium for Witness {
         self.inner.read(offset, out)
     }
 
+    fn write_back(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.write_back(offset, len)
+    }
+
     fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
         self.inner.persist(offset, len)
     }
