@@ -1,4 +1,4 @@
-//! Read-ahead for streams: the pages behind a sequential reader are on their way before it asks.
+//! Requests for read-ahead: the pages behind a sequential reader are on their way before it asks.
 //!
 //! ```text
 //!   reader misses at the page where its last run ended:   a stream
@@ -9,19 +9,16 @@
 //! The engine that finds the mark on a page may wait for nothing, so it leaves the number of the page in one of a few
 //! places and wakes a thread. A request that is overwritten by a newer one is lost, which costs one miss.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, Thread};
 
-use crate::pool::Pool;
+use crate::bell::Bell;
 
-/// Requests for read-ahead, and the thread that carries them out.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     places: [Place; PLACES],
     next: AtomicU64,
-    thread: OnceLock<Thread>,
+    pub(crate) bell: Bell,
 }
 
 /// A request: the file's number and one, and the first page.
@@ -34,15 +31,7 @@ struct Place {
 impl Ahead {
     pub(crate) fn new() -> Self {
         let places = std::array::from_fn(|_| Place::default());
-        Self { places, next: AtomicU64::new(0), thread: OnceLock::new() }
-    }
-
-    pub(crate) fn start(pool: &Arc<Pool>) -> io::Result<()> {
-        let weak = Arc::downgrade(pool);
-        let builder = thread::Builder::new().name("flash-reader".to_owned());
-        let handle = builder.spawn(move || run(&weak))?;
-        let _ = pool.ahead.thread.set(handle.thread().clone());
-        Ok(())
+        Self { places, next: AtomicU64::new(0), bell: Bell::new() }
     }
 
     /// Asks for the window of a stream that begins at a page. Waits for nothing.
@@ -51,17 +40,11 @@ impl Ahead {
         let place = &self.places[usize::try_from(next).expect("a few")];
         place.page.store(page, Ordering::Relaxed);
         place.file.store(u64::from(file) + 1, Ordering::Release);
-        self.ring();
-    }
-
-    pub(crate) fn ring(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.bell.ring();
     }
 
     /// Two requests in one place at the same moment may give the file of one and the page of the other: a useless read.
-    fn take(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+    pub(crate) fn take(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.places.iter().filter_map(|place| {
             let file = place.file.swap(0, Ordering::AcqRel).checked_sub(1)?;
             Some((u32::try_from(file).ok()?, place.page.load(Ordering::Relaxed)))
@@ -69,51 +52,5 @@ impl Ahead {
     }
 }
 
-fn run(pool: &Weak<Pool>) {
-    loop {
-        let Some(pool) = pool.upgrade() else { return };
-        let asked: Vec<(u32, u64)> = pool.ahead.take().collect();
-        for (file, page) in &asked {
-            if let Some(file) = pool.file(*file) {
-                file.read_ahead(*page);
-            }
-        }
-        drop(pool);
-        if asked.is_empty() {
-            thread::park();
-        }
-    }
-}
-
-/// The streams of one file that are followed at once: the page where each will go on.
-#[derive(Debug)]
-pub(crate) struct Streams {
-    next: [AtomicU64; STREAMS],
-    turn: AtomicU64,
-}
-
-impl Streams {
-    pub(crate) fn new() -> Self {
-        let next = std::array::from_fn(|_| AtomicU64::new(u64::MAX));
-        Self { next, turn: AtomicU64::new(0) }
-    }
-
-    /// Notes a miss of the pages from `first` up to `end`; `true` if a stream goes on there.
-    pub(crate) fn missed(&self, first: u64, end: u64) -> bool {
-        let known = self.next.iter().find(|next| next.load(Ordering::Relaxed) == first);
-        if let Some(next) = known {
-            // A stream whose window was read ahead misses again at its end.
-            next.store(end + WINDOW, Ordering::Relaxed);
-            return true;
-        }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % STREAMS as u64;
-        self.next[usize::try_from(turn).expect("a few")].store(end, Ordering::Relaxed);
-        false
-    }
-}
-
-/// Pages of a window of read-ahead: 512 KiB.
-pub(crate) const WINDOW: u64 = 128;
-const STREAMS: usize = 16;
 /// Requests that wait at once.
 const PLACES: usize = 32;

@@ -68,8 +68,7 @@ impl Dirt {
 
     /// [`Dirt::note`] for a page that nobody else can reach yet.
     pub(crate) fn note_frame(&self, header: &crate::header::Header, frame: u32) -> bool {
-        // After the bytes: a write-back that clears the flags before this reads the bytes after it, or finds the flags again.
-        let before = header.set(DIRTY | QUEUED);
+        let before = header.placed();
         if before & QUEUED == 0 {
             let mut top = self.stack.load(Ordering::Relaxed);
             loop {
@@ -110,10 +109,7 @@ impl Dirt {
                 let number = state.begun;
                 for Taken { page, frame } in &taken {
                     state.writing.insert(*page, number);
-                    let header = table.header(*frame);
-                    header.set(WRITING);
-                    // From here on a placement makes the page dirty again.
-                    header.clear(DIRTY | QUEUED);
+                    table.header(*frame).begin_write();
                 }
                 return Some(taken);
             }

@@ -184,7 +184,11 @@ impl Device for Disk {
         // Nobody uses the position that this moves.
         let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data,
-            Err(Errno::NXIO) => return Some(Extent { range: offset..u64::MAX, is_hole: true }),
+            // A hole up to the end of the file; behind the end is nothing.
+            Err(Errno::NXIO) => {
+                let range = offset..self.len().ok()?;
+                return (!range.is_empty()).then_some(Extent { range, is_hole: true });
+            }
             Err(_) => return None,
         };
         if data > offset {

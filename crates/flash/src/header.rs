@@ -15,7 +15,7 @@
 //! thread waits for another, and the owner of the word is never in doubt. A pin on a frame that was evicted in the
 //! meantime meets no RESIDENT, or another page, and is given back.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::shared::{AtomicU32, AtomicU64, Ordering};
 
 /// A page of a file of the pool.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -67,6 +67,38 @@ impl Header {
     pub(crate) fn set_key(&self, key: Key) {
         self.page.store(key.page, Ordering::Relaxed);
         self.file.store(key.file, Ordering::Relaxed);
+    }
+
+    /// Pins the frame, unless it has no bytes of the page; returns the word before.
+    pub(crate) fn pin(&self, key: Key) -> Option<u64> {
+        let before = self.state.fetch_add(1, Ordering::AcqRel);
+        let is_here = before & (RESIDENT | LOST) == RESIDENT && self.key() == key;
+        if !is_here {
+            self.state.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_here.then_some(before)
+    }
+
+    /// Gives a pin back, and counts the use in the same step.
+    pub(crate) fn unpin(&self, before: u64) {
+        if before & USES < USES_MAX {
+            self.state.fetch_add(ONE_USE - 1, Ordering::AcqRel);
+        } else {
+            self.state.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Bytes were placed by the holder of a pin, or of a page that nobody else can reach; returns the word before.
+    pub(crate) fn placed(&self) -> u64 {
+        // After the bytes: a write-back that clears the flags before this reads the bytes after it, or finds the flags again.
+        self.set(DIRTY | QUEUED)
+    }
+
+    /// A write-back begins, and reads the bytes from here on.
+    pub(crate) fn begin_write(&self) {
+        self.set(WRITING);
+        // From here on a placement makes the page dirty again.
+        self.clear(DIRTY | QUEUED);
     }
 
     pub(crate) fn flags(&self) -> u64 {

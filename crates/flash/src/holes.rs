@@ -1,8 +1,8 @@
 //! The holes of a file, as far as somebody has asked: reads there are answered with zeros.
 //!
-//! What is noted here must stay true while others place pages. A hole is noted only if no page was placed since before
-//! the file system was asked ([`Holes::version`]), and never beyond a page that was not written back then; a placement
-//! cuts its pages out before their bytes can be seen. So a page that was ever placed is in no noted hole.
+//! What is noted here must stay true while others place pages. A hole is noted only if no page was cut out since before
+//! the file system was asked ([`Holes::version`]), and never beyond a page that was dirty then. A placement makes its pages
+//! dirty, then cuts them out, and only then lets their bytes be seen. So a page that was ever placed is in no noted hole.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

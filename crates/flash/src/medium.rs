@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-use crate::file::{FlashFile, pages_of};
+use crate::file::FlashFile;
+use crate::pieces::pages_of;
 use crate::registry::Use;
 
 /// The first bytes of a file in flash. All media of one file share its pages.

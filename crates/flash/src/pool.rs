@@ -12,20 +12,19 @@
 //! the policy. What a file costs beside that does not depend on its length.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use pmem::{Frames, MapError};
 
 use crate::ahead::Ahead;
+use crate::bell::Bell;
 use crate::device::Transfer;
-use crate::file::FlashFile;
 use crate::header::{FETCHING, Key, LOST, RESIDENT};
 use crate::policy::Policy;
 use crate::stats::{Counters, PoolStats};
 use crate::table::Table;
-use crate::writer::Writer;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,14 +34,23 @@ pub struct Pool {
     /// A page has arrived, or a frame can be had.
     changed: Condvar,
     /// Pages with bytes that are not in their files, those being written included.
-    dirty: AtomicU64,
-    pub(crate) writer: Writer,
+    dirty: AtomicI64,
+    pub(crate) writer: Bell,
     pub(crate) ahead: Ahead,
     transfers: Mutex<Vec<Transfer>>,
-    files: Mutex<HashMap<u32, Weak<FlashFile>>>,
+    files: Mutex<HashMap<u32, Weak<dyn Background>>>,
     next_file: AtomicU32,
     budget: u64,
     pub(crate) counters: Counters,
+}
+
+/// What the threads of a pool do with a file.
+pub(crate) trait Background: Send + Sync + std::fmt::Debug {
+    /// Writes back what is dirty. Whoever asks for these bytes to be durable learns of a failure: the file remembers it.
+    fn write_back_old(&self);
+
+    /// Brings the pages of a stream that follow `first`.
+    fn read_ahead(&self, first: u64);
 }
 
 /// The frames, and who has them.
@@ -83,34 +91,27 @@ pub(crate) enum Claim {
 }
 
 impl Pool {
-    /// A pool that takes at most `budget` bytes, and the threads that read ahead and write back.
-    ///
-    /// # Errors
-    ///
-    /// The budget is too small or too large, or the process can have no more memory or threads.
-    pub fn new(budget: u64) -> Result<Arc<Self>, PoolError> {
+    /// A pool whose threads the caller starts.
+    pub(crate) fn without_threads(budget: u64) -> Result<Self, PoolError> {
         let frames = budget / (FRAME + FRAME_COST);
         let count = u32::try_from(frames).ok().filter(|count| *count < u32::MAX - 1);
         let count = count.ok_or(PoolError::ConfigTooLarge { budget })?;
         if budget < BUDGET_MIN {
             return Err(PoolError::ConfigTooSmall { budget });
         }
-        let pool = Arc::new(Self {
+        Ok(Self {
             table: Table::new(count)?,
             cache: Mutex::new(Cache { free: (0..count).rev().collect(), tenants: Vec::new() }),
             changed: Condvar::new(),
-            dirty: AtomicU64::new(0),
-            writer: Writer::new(),
+            dirty: AtomicI64::new(0),
+            writer: Bell::new(),
             ahead: Ahead::new(),
             transfers: Mutex::default(),
             files: Mutex::default(),
             next_file: AtomicU32::new(0),
             budget,
             counters: Counters::default(),
-        });
-        Writer::start(&pool).map_err(|_| PoolError::MediaThread)?;
-        Ahead::start(&pool).map_err(|_| PoolError::MediaThread)?;
-        Ok(pool)
+        })
     }
 
     /// A share of the pool, of at most `budget` bytes; more than the pool has is the whole pool.
@@ -245,19 +246,21 @@ impl Pool {
 
     /// Pages with bytes that are not in their files.
     pub(crate) fn dirty(&self) -> u64 {
-        self.dirty.load(Ordering::Relaxed)
+        // A write-back may count a page that its placement is about to count.
+        u64::try_from(self.dirty.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// One page more is dirty.
     pub(crate) fn count_dirty(&self) {
         let before = self.dirty.fetch_add(1, Ordering::AcqRel);
         // The writer sleeps without a limit while nothing is dirty.
-        if before == 0 || before == self.dirty_start() {
+        if before <= 0 || u64::try_from(before) == Ok(self.dirty_start()) {
             self.writer.ring();
         }
     }
 
     pub(crate) fn count_clean(&self, pages: u64) {
+        let pages = i64::try_from(pages).expect("frames have 32 bits");
         self.dirty.fetch_sub(pages, Ordering::AcqRel);
     }
 
@@ -307,14 +310,18 @@ impl Pool {
     }
 
     /// Enters a file under a number of its own.
-    pub(crate) fn enter(&self, make: impl FnOnce(u32) -> Arc<FlashFile>) -> Arc<FlashFile> {
+    pub(crate) fn enter<F: Background + 'static>(
+        &self,
+        make: impl FnOnce(u32) -> Arc<F>,
+    ) -> Arc<F> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let number = self.next_file.fetch_add(1, Ordering::Relaxed);
             // A number comes again after 4 billion files, and one of them may still be open.
             if number != crate::header::NONE && !files.contains_key(&number) {
                 let file = make(number);
-                files.insert(number, Arc::downgrade(&file));
+                let known: Arc<dyn Background> = Arc::clone(&file) as _;
+                files.insert(number, Arc::downgrade(&known));
                 return file;
             }
         }
@@ -325,12 +332,12 @@ impl Pool {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 
-    pub(crate) fn file(&self, number: u32) -> Option<Arc<FlashFile>> {
+    pub(crate) fn file(&self, number: u32) -> Option<Arc<dyn Background>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(&number)?.upgrade()
     }
 
-    pub(crate) fn files(&self) -> Vec<Arc<FlashFile>> {
+    pub(crate) fn files(&self) -> Vec<Arc<dyn Background>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.values().filter_map(Weak::upgrade).collect()
     }
@@ -339,7 +346,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.writer.ring();
-        self.ahead.ring();
+        self.ahead.bell.ring();
     }
 }
 

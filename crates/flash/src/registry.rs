@@ -12,13 +12,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmem::{Inode, Medium};
-use rustix::fs::OFlags;
+use pmem::Inode;
 
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::file::FlashFile;
-use crate::medium::FlashMedium;
 use crate::pool::{Pool, Share};
 
 /// A use of a file in flash, which keeps it there.
@@ -36,6 +34,11 @@ struct Known {
 }
 
 impl Use {
+    /// The first use of a file that nobody else knows.
+    pub(crate) fn alone(file: &Arc<FlashFile>) -> Self {
+        Self::new(file, &Arc::default())
+    }
+
     fn new(file: &Arc<FlashFile>, users: &Arc<AtomicUsize>) -> Self {
         users.fetch_add(1, Ordering::AcqRel);
         Self { file: Arc::clone(file), users: Arc::clone(users) }
@@ -64,46 +67,6 @@ impl Drop for Use {
     }
 }
 
-/// Opens the first `len` bytes of `file` as a medium whose pages are in `share`. Takes the same time for any length, and
-/// pins nothing.
-///
-/// A file that is in flash already stays in the share where it is.
-///
-/// # Errors
-///
-/// The file cannot be examined or opened again, is shorter, or is not open for reading.
-pub fn map_file(file: &File, len: u64, share: &Share) -> io::Result<Arc<dyn Medium>> {
-    let mode = rustix::fs::fcntl_getfl(file)? & OFlags::RWMODE;
-    let is_too_short = file.metadata()?.len() < len;
-    if mode == OFlags::WRONLY || is_too_short {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    let used = use_of(file, share)?;
-    Ok(Arc::new(FlashMedium::new(used, len, mode == OFlags::RDWR)))
-}
-
-/// [`map_file`] of a file that is in flash already, whatever share its pages are in.
-///
-/// # Errors
-///
-/// As [`map_file`].
-pub fn map_found(file: &File, used: Use, len: u64) -> io::Result<Arc<dyn Medium>> {
-    let share = used.file().share().clone();
-    drop(used);
-    map_file(file, len, &share)
-}
-
-/// A device as a medium, which nobody else knows: for tests and crash images.
-///
-/// # Errors
-///
-/// The device cannot be asked for its length.
-pub fn map_device(device: Box<dyn Device>, share: &Share) -> io::Result<FlashMedium> {
-    let len = device.len()?;
-    let file = FlashFile::new(share.clone(), device)?;
-    Ok(FlashMedium::new(Use::new(&file, &Arc::default()), len, true))
-}
-
 /// The file behind a descriptor, if it is in flash at present.
 #[inline]
 pub fn find(file: impl std::os::fd::AsFd) -> Option<Use> {
@@ -117,7 +80,8 @@ pub fn find(file: impl std::os::fd::AsFd) -> Option<Use> {
     Some(Use::new(&known.file, &known.users))
 }
 
-fn use_of(file: &File, share: &Share) -> io::Result<Use> {
+/// The file behind a descriptor, which is in flash from here on.
+pub(crate) fn use_of(file: &File, share: &Share) -> io::Result<Use> {
     let stat = rustix::fs::fstat(file)?;
     let key = (stat.st_dev, stat.st_ino);
     let known = {

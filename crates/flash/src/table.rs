@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pmem::{AtomicOp, Frames, MapError};
 
-use crate::header::{self, Header, Key, NONE, ONE_USE, PINS, RESIDENT, USES, USES_MAX};
+use crate::header::{self, Header, Key, NONE};
 
 /// See the module.
 #[derive(Debug)]
@@ -50,10 +50,8 @@ impl Table {
     }
 
     fn try_pin<'t>(&'t self, frame: u32, header: &'t Header, key: Key) -> Option<Pinned<'t>> {
-        let before = header.state.fetch_add(1, Ordering::AcqRel);
-        let pinned = Pinned { table: self, header, frame, before };
-        let is_here = before & (RESIDENT | header::LOST) == RESIDENT && header.key() == key;
-        is_here.then_some(pinned)
+        let before = header.pin(key)?;
+        Some(Pinned { table: self, header, frame, before })
     }
 
     /// The frame of a page. The caller has the lock of the cache.
@@ -153,15 +151,8 @@ impl Pinned<'_> {
 }
 
 impl Drop for Pinned<'_> {
-    /// Gives the pin back, and counts the use in the same step.
     fn drop(&mut self) {
-        debug_assert!(self.header.flags() & PINS != 0, "the pin is still there");
-        let counts = self.before & RESIDENT != 0 && self.before & USES < USES_MAX;
-        if counts {
-            self.header.state.fetch_add(ONE_USE - 1, Ordering::AcqRel);
-        } else {
-            self.header.state.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.header.unpin(self.before);
     }
 }
 

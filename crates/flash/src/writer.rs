@@ -1,61 +1,67 @@
-//! The thread that writes dirty pages back, and brings files to their end.
+//! The threads of a pool: one writes dirty pages back and brings files to their end, one reads ahead. Both end with the pool.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, Thread};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::pool::Pool;
+use crate::bell::Bell;
+use crate::pool::{Pool, PoolError};
 use crate::registry;
 
-/// How the thread is woken.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    thread: OnceLock<Thread>,
-    /// Somebody waits for a frame.
-    is_wanted: AtomicBool,
+impl Pool {
+    /// A pool that takes at most `budget` bytes, and the threads that read ahead and write back.
+    ///
+    /// # Errors
+    ///
+    /// The budget is too small or too large, or the process can have no more memory or threads.
+    pub fn new(budget: u64) -> Result<Arc<Self>, PoolError> {
+        let pool = Arc::new(Self::without_threads(budget)?);
+        start(&pool, "flash-writer", |pool| &pool.writer, write)?;
+        start(&pool, "flash-reader", |pool| &pool.ahead.bell, read_ahead)?;
+        Ok(pool)
+    }
 }
 
-impl Writer {
-    pub(crate) fn new() -> Self {
-        Self { thread: OnceLock::new(), is_wanted: AtomicBool::new(false) }
-    }
+fn start(
+    pool: &Arc<Pool>,
+    name: &str,
+    bell: fn(&Pool) -> &Bell,
+    run: fn(&Weak<Pool>),
+) -> Result<(), PoolError> {
+    let weak = Arc::downgrade(pool);
+    let builder = thread::Builder::new().name(name.to_owned());
+    let handle = builder.spawn(move || run(&weak)).map_err(|_| PoolError::MediaThread)?;
+    bell(pool).belongs_to(handle.thread());
+    Ok(())
+}
 
-    pub(crate) fn start(pool: &Arc<Pool>) -> io::Result<()> {
-        let weak = Arc::downgrade(pool);
-        let builder = thread::Builder::new().name("flash-writer".to_owned());
-        let handle = builder.spawn(move || run(&weak))?;
-        let _ = pool.writer.thread.set(handle.thread().clone());
-        Ok(())
-    }
-
-    /// Wakes the thread. Waits for nothing.
-    pub(crate) fn ring(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+fn read_ahead(pool: &Weak<Pool>) {
+    loop {
+        let Some(pool) = pool.upgrade() else { return };
+        let asked: Vec<(u32, u64)> = pool.ahead.take().collect();
+        for (file, page) in &asked {
+            if let Some(file) = pool.file(*file) {
+                file.read_ahead(*page);
+            }
+        }
+        drop(pool);
+        if asked.is_empty() {
+            thread::park();
         }
     }
 }
 
-impl Writer {
-    /// Wakes the thread to write what is dirty, whether it is old or not.
-    pub(crate) fn ring_now(&self) {
-        self.is_wanted.store(true, Ordering::Release);
-        self.ring();
-    }
-}
-
-fn run(pool: &Weak<Pool>) {
-    let mut is_due = false;
+fn write(pool: &Weak<Pool>) {
+    let mut dirty_since = None;
     loop {
         let Some(pool) = pool.upgrade() else { return };
         registry::retire_unused(&pool);
         let is_late = pool.dirty() > pool.dirty_start();
-        if pool.writer.is_wanted.swap(false, Ordering::AcqRel) || is_late || is_due {
+        let is_due = dirty_since.is_some_and(|since: Instant| since.elapsed() >= AGE);
+        if pool.writer.take_urgent() || is_late || is_due {
             write_back(&pool);
+            dirty_since = None;
         }
-        is_due = false;
         let (dirty, is_late) = (pool.dirty(), pool.dirty() > pool.dirty_start());
         // Not held while it sleeps: the last other holder ends this thread.
         drop(pool);
@@ -63,18 +69,18 @@ fn run(pool: &Weak<Pool>) {
             continue;
         }
         if dirty == 0 {
+            dirty_since = None;
             thread::park();
         } else {
-            thread::park_timeout(AGE);
-            is_due = true;
+            let since = *dirty_since.get_or_insert_with(Instant::now);
+            thread::park_timeout(AGE.saturating_sub(since.elapsed()));
         }
     }
 }
 
 fn write_back(pool: &Pool) {
     for file in pool.files() {
-        // Whoever asks for these bytes to be durable learns of a failure: the file remembers it.
-        let _ = file.write_back(0..u64::MAX);
+        file.write_back_old();
     }
 }
 

@@ -204,4 +204,19 @@ pub struct CommonNames {
     name_locks: Arc<NameLocks>,
     names: Arc<NamesTable>,
     links: Arc<Mutex<(), order::Links>>,
+    /// The memory for pages of mapped files; without it each share has its own.
+    pages: Option<Arc<flash::Budget>>,
+}
+
+impl CommonNames {
+    /// The same, with one budget of memory for the pages of mapped files.
+    #[must_use]
+    pub fn with_budget(self, pages: Arc<flash::Budget>) -> Self {
+        Self { pages: Some(pages), ..self }
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> Option<&Arc<flash::Budget>> {
+        self.pages.as_ref()
+    }
 }
