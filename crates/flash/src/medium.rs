@@ -64,6 +64,10 @@ impl Medium for FlashMedium {
         self.file.backing()
     }
 
+    fn is_written_later(&self) -> bool {
+        true
+    }
+
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
         self.check(offset, bytes.len(), true)?;
         self.file.try_place(offset, bytes)

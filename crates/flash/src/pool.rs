@@ -65,6 +65,7 @@ struct Tenant {
     policy: Policy,
     used: u32,
     frames_max: u32,
+    owners: Weak<()>,
 }
 
 /// A share of a pool: the files of one export, say. Its pages take no more than its part of the budget.
@@ -73,6 +74,8 @@ pub struct Share {
     pool: Arc<Pool>,
     tenant: usize,
     frames_max: u32,
+    /// The place in the pool is given to another share once no clone of this is left, and none of its pages.
+    _owner: Arc<()>,
 }
 
 /// What a caller may do with a page.
@@ -126,11 +129,17 @@ impl Pool {
         let frames = u32::try_from(budget / (FRAME + FRAME_COST)).unwrap_or(u32::MAX);
         let frames_max = frames.min(self.table.count());
         let mut cache = self.cache();
-        let tenant = cache.tenants.len();
-        let policy = Policy::new(frames_max);
-        cache.tenants.push(Tenant { policy, used: 0, frames_max });
+        let (policy, owner) = (Policy::new(frames_max), Arc::new(()));
+        let fresh = Tenant { policy, used: 0, frames_max, owners: Arc::downgrade(&owner) };
+        let is_free = |tenant: &Tenant| tenant.used == 0 && tenant.owners.strong_count() == 0;
+        let free = cache.tenants.iter().position(is_free);
+        let tenant = free.unwrap_or(cache.tenants.len());
+        match cache.tenants.get_mut(tenant) {
+            Some(place) => *place = fresh,
+            None => cache.tenants.push(fresh),
+        }
         drop(cache);
-        Ok(Share { pool: Arc::clone(self), tenant, frames_max })
+        Ok(Share { pool: Arc::clone(self), tenant, frames_max, _owner: owner })
     }
 
     /// The budget in bytes.
@@ -408,3 +417,28 @@ const FRAME_COST: u64 = 64;
 const TRANSFERS_MAX: usize = 64;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_that_is_gone_gives_its_place_to_the_next() {
+        let pool = Pool::new(BUDGET_MIN).unwrap();
+        let (first, second) = (pool.share(BUDGET_MIN).unwrap(), pool.share(BUDGET_MIN).unwrap());
+        let place = first.tenant();
+        let file = first.clone();
+        drop(first);
+        assert_ne!(pool.share(BUDGET_MIN).unwrap().tenant(), place, "a file still has it");
+        drop(file);
+        assert_eq!(pool.share(BUDGET_MIN).unwrap().tenant(), place);
+        assert_ne!(second.tenant(), place);
+    }
+
+    #[test]
+    fn a_budget_that_no_pool_can_work_with_is_refused() {
+        let refused = |budget| Pool::new(budget).map(drop).unwrap_err();
+        assert!(matches!(refused(BUDGET_MIN - 1), PoolError::ConfigTooSmall { .. }));
+        assert!(matches!(refused(u64::MAX), PoolError::ConfigTooLarge { .. }));
+    }
+}

@@ -27,6 +27,11 @@ mod tests {
         file
     }
 
+    #[expect(clippy::host_endian_bytes, reason = "a word in memory, not on a wire")]
+    fn bytes_of(word: u64) -> [u8; 8] {
+        word.to_ne_bytes()
+    }
+
     /// Reads, placements, words and persists at random; the medium and the array stay equal.
     fn compare(medium: &dyn Medium, start: usize, len: usize, steps: usize, seed: u64) {
         let mut numbers = Numbers::new(seed);
@@ -49,7 +54,7 @@ mod tests {
                     let word = numbers.below(u64::MAX >> 1);
                     let (at, offset) = (at / 8 * 8, offset / 8 * 8);
                     medium.atomic(offset, AtomicOp::Store(word)).unwrap();
-                    expected[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+                    expected[at..at + 8].copy_from_slice(&bytes_of(word));
                 }
                 5 => medium.persist(offset, size as u64).unwrap(),
                 _ => {

@@ -51,6 +51,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether placed bytes reach the file behind the medium later than their placement, so that the file's times do
+    /// not tell when they came.
+    fn is_written_later(&self) -> bool {
+        false
+    }
+
     /// Places `bytes` at `offset`. On return the bytes are visible to every reader, not durable.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //!   push         RDMA Read of a flash region, CRC on      push-nocrc   the same without CRC, as the other arms
 //!   pread        pread, send                              sendfile     send of a header, sendfile
 //!   eager        RDMA Read of the file as class storage (the page cache), CRC on
+//!   messages     the same engine and framing, CRC off, with the application in between: Send, pread, Send
 //! ```
 //!
 //! `arms parking` measures one connection whose pages are in memory: alone, beside 64 connections whose pages are in memory
@@ -64,7 +65,10 @@ impl Plan {
     fn of(arguments: &[String]) -> Result<Self, Failure> {
         let value = |name: &str, default: &str| {
             let place = arguments.iter().position(|word| word == name);
-            place.and_then(|place| arguments.get(place + 1)).cloned().unwrap_or(default.to_owned())
+            place
+                .and_then(|place| arguments.get(place + 1))
+                .cloned()
+                .unwrap_or_else(|| default.to_owned())
         };
         let number = |name: &str, default: &str| value(name, default).parse::<u64>();
         let connections = value("--connections", "1,8,64");
@@ -74,7 +78,7 @@ impl Plan {
             time: Duration::from_secs(number("--seconds", "3")?),
             connections: connections.split(',').map(str::parse).collect::<Result<_, _>>()?,
             wait: value("--wait", "block"),
-            arms: value("--arms", "push,push-nocrc,eager,pread,sendfile")
+            arms: value("--arms", "push,push-nocrc,eager,messages,pread,sendfile")
                 .split(',')
                 .map(str::to_owned)
                 .collect(),
@@ -128,21 +132,23 @@ fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The latency, in microseconds, that so many of a thousand reads do not exceed.
+pub(crate) fn at(latencies: &[u64], of_thousand: usize) -> f64 {
+    let place = latencies.len() * of_thousand / 1000;
+    latencies.get(place).or_else(|| latencies.last()).copied().unwrap_or(0) as f64 / 1000.0
+}
+
 fn report(arm: &str, connections: usize, mut outcome: Outcome, cpu: Duration) {
     outcome.latencies.sort_unstable();
-    let at = |part: f64| {
-        let place = (outcome.latencies.len() as f64 * part) as usize;
-        let found = outcome.latencies.get(place).or(outcome.latencies.last());
-        found.copied().unwrap_or(0) as f64 / 1000.0
-    };
+    let at = |of_thousand| at(&outcome.latencies, of_thousand);
     let reads = outcome.reads as f64;
     println!(
         "{arm:<11} {connections:>5} {:>9.0} {:>12.0} {:>8.1} {:>8.1} {:>8.1} {:>9.2}",
         reads / outcome.took.as_secs_f64(),
         reads / cpu.as_secs_f64(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        at(500),
+        at(990),
+        at(999),
         cpu.as_secs_f64() * 1e6 / reads
     );
     let _ = std::io::stdout().flush();

@@ -9,7 +9,7 @@ use rdma::PollPolicy;
 
 use crate::limited::Server;
 use crate::reads::Reader;
-use crate::{Failure, Outcome, Plan, fill};
+use crate::{Failure, Outcome, Plan, at, fill};
 
 pub(crate) fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
     fill(path, plan.len)?;
@@ -29,13 +29,13 @@ pub(crate) fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
     {
         let mut server = Server::start("push", path, plan.len, plan.budget, &plan.wait)?;
         let polling = if plan.wait == "spin" { PollPolicy::Spin } else { PollPolicy::Block };
-        let mut measured = Reader::open_with(&mut server, 1, true, polling)?;
+        let mut measured = Reader::open_with(&mut server, 1, true, polling, false)?;
         // Twice, so that the pages are used again and stay.
         measured.touch(HOT)?;
         measured.touch(HOT)?;
         let mut others = match others_len {
             0 => None,
-            _ => Some(Reader::open_with(&mut server, OTHERS, true, PollPolicy::Block)?),
+            _ => Some(Reader::open_with(&mut server, OTHERS, true, PollPolicy::Block, false)?),
         };
         let is_over = AtomicBool::new(false);
         let (outcome, beside) = thread::scope(|scope| -> Result<(Outcome, u64), Failure> {
@@ -64,16 +64,13 @@ pub(crate) fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
 
 fn report(name: &str, mut outcome: Outcome, beside: u64, time: Duration) {
     outcome.latencies.sort_unstable();
-    let at = |part: f64| {
-        let place = (outcome.latencies.len() as f64 * part) as usize;
-        outcome.latencies.get(place).copied().unwrap_or(0) as f64 / 1000.0
-    };
+    let at = |of_thousand| at(&outcome.latencies, of_thousand);
     println!(
         "{name:<34} {:>9.0} {:>8.1} {:>8.1} {:>8.1} {:>10.0}",
         outcome.reads as f64 / outcome.took.as_secs_f64(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        at(500),
+        at(990),
+        at(999),
         beside as f64 / time.as_secs_f64()
     );
 }

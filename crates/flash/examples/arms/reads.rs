@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use pmem::Medium;
 use rdma::{
-    Access, Engine, EngineConfig, Event, MemoryRegion, Operation, PollPolicy, Provider as _,
-    QpConfig, QpId, Rkey, SoftProvider, WorkRequest,
+    Access, Engine, EngineConfig, Event, MemoryRegion, Operation, Payload, PollPolicy,
+    Provider as _, QpConfig, QpId, Rkey, SoftProvider, WorkRequest,
 };
 
 use crate::limited::Server;
@@ -18,6 +18,7 @@ pub(crate) struct Reader {
     memory: Arc<dyn Medium>,
     peers: Vec<Peer>,
     order: Order,
+    by_messages: bool,
 }
 
 struct Peer {
@@ -35,7 +36,7 @@ impl Reader {
         connections: usize,
         crc: bool,
     ) -> Result<Self, Failure> {
-        Self::open_with(server, connections, crc, PollPolicy::Spin)
+        Self::open_with(server, connections, crc, PollPolicy::Spin, false)
     }
 
     pub(crate) fn open_with(
@@ -43,6 +44,7 @@ impl Reader {
         connections: usize,
         crc: bool,
         polling: PollPolicy,
+        by_messages: bool,
     ) -> Result<Self, Failure> {
         let config = EngineConfig { polling, ..EngineConfig::default() };
         let mut engine = SoftProvider.open_engine(config)?;
@@ -67,9 +69,12 @@ impl Reader {
             let range = number * 4096..(number + 1) * 4096;
             let local = engine.register(qp, Arc::clone(&memory), range, Access::LOCAL_WRITE)?;
             let (rkey, base) = (Rkey(rkey.parse()?), base.parse()?);
+            if by_messages {
+                engine.post_recv(qp, number, local.slice(0, 4096))?;
+            }
             peers.push(Peer { qp, local, rkey, base, page: 0, since: Instant::now() });
         }
-        Ok(Self { engine, memory, peers, order: Order::new() })
+        Ok(Self { engine, memory, peers, order: Order::new(), by_messages })
     }
 
     pub(crate) fn run(&mut self, time: Duration, len: u64) -> Result<Outcome, Failure> {
@@ -92,6 +97,10 @@ impl Reader {
                 }
                 let number = usize::try_from(done.wr_id)?;
                 let peer = self.peers.get(number).ok_or("no such connection")?;
+                if self.by_messages {
+                    let room = peer.local.slice(0, 4096);
+                    self.engine.post_recv(peer.qp, done.wr_id, room)?;
+                }
                 latencies.push(u64::try_from(peer.since.elapsed().as_nanos())?);
                 let mut found = [0; 8];
                 self.memory.try_read(done.wr_id * 4096, &mut found)?;
@@ -132,6 +141,14 @@ impl Reader {
         let peer = self.peers.get_mut(number).ok_or("no such connection")?;
         peer.page = page;
         peer.since = Instant::now();
+        if self.by_messages {
+            let mut request = [0; 24];
+            request[..8].copy_from_slice(&(page * 4096).to_le_bytes());
+            let payload = Payload::Inline(&request);
+            let send = Operation::Send { payload, invalidate: None, solicited: false };
+            self.engine.post_send(peer.qp, WorkRequest::unsignaled(0, send))?;
+            return Ok(());
+        }
         let (rkey, remote_addr) = (peer.rkey, peer.base + peer.page * 4096);
         let read = Operation::Read { local: peer.local.slice(0, 4096), rkey, remote_addr };
         self.engine.post_send(peer.qp, WorkRequest::signaled(number as u64, read))?;

@@ -8,13 +8,17 @@ use std::thread;
 
 use flash::{Pool, map_file};
 use pmem::Medium;
-use rdma::{Access, EngineConfig, Event, PollPolicy, Provider as _, QpConfig, SoftProvider};
+use rdma::{
+    Access, EngineConfig, Event, Operation, Payload, PollPolicy, Provider as _, QpConfig,
+    SoftProvider, WcOpcode, WorkRequest,
+};
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
 use crate::Failure;
 
 /// `ARM PATH LEN BUDGET WAIT`
+#[expect(clippy::exit, reason = "a server whose parent has gone has nobody left")]
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let [arm, path, len, budget, wait] = arguments else {
         return Err("serve ARM PATH LEN BUDGET WAIT".into());
@@ -42,6 +46,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
                 warm(|at, out| Ok(medium.read(at, out)?), len)?;
             }
             push(&medium, spins)
+        }
+        "messages" => {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+            if len <= budget {
+                let read = |at, out: &mut [u8]| Ok(rustix::io::pread(&file, out, at).map(drop)?);
+                warm(read, len)?;
+            }
+            messages(&file, spins)
         }
         _ => {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
@@ -82,6 +94,47 @@ fn push(medium: &Arc<dyn Medium>, spins: bool) -> Result<(), Failure> {
                 let range = 0..medium.len();
                 let region = engine.register(qp, Arc::clone(medium), range, Access::REMOTE_READ)?;
                 println!("{} {}", region.rkey.0, region.remote_addr_base);
+            }
+        }
+    }
+}
+
+/// The same engine and framing as push, but the application answers: a message asks, pread, a message answers.
+fn messages(file: &File, spins: bool) -> Result<(), Failure> {
+    let polling = if spins { PollPolicy::Spin } else { PollPolicy::Block };
+    let mut engine =
+        SoftProvider.open_engine(EngineConfig { polling, ..EngineConfig::default() })?;
+    println!("{}", engine.listen("127.0.0.1:0".parse()?)?);
+    let inbox = pmem::anonymous(PEERS_MAX * 64)?;
+    let (mut peers, mut events) = (Vec::new(), Vec::with_capacity(512));
+    let mut page = vec![0; 4096];
+    loop {
+        engine.wait(None);
+        engine.poll(&mut events);
+        for event in events.drain(..) {
+            match event {
+                Event::ConnectRequest { id, .. } => {
+                    let config = QpConfig { crc: false, ..QpConfig::default() };
+                    let qp = engine.accept(id, config, &[])?;
+                    let number = peers.len() as u64;
+                    let range = number * 64..(number + 1) * 64;
+                    let medium = Arc::clone(&inbox);
+                    let room = engine.register(qp, medium, range, Access::LOCAL_WRITE)?;
+                    engine.post_recv(qp, number, room.slice(0, 64))?;
+                    peers.push(room);
+                    println!("0 0");
+                }
+                Event::Completion(done) if done.opcode == WcOpcode::Recv && done.is_success() => {
+                    let room = peers.get(usize::try_from(done.wr_id)?).ok_or("no such peer")?;
+                    let mut request = [0; 8];
+                    inbox.try_read(done.wr_id * 64, &mut request)?;
+                    engine.post_recv(done.qp, done.wr_id, room.slice(0, 64))?;
+                    rustix::io::pread(file, &mut page, u64::from_le_bytes(request))?;
+                    let payload = Payload::Inline(&page);
+                    let send = Operation::Send { payload, invalidate: None, solicited: false };
+                    engine.post_send(done.qp, WorkRequest::unsignaled(0, send))?;
+                }
+                _ => {}
             }
         }
     }
@@ -157,3 +210,4 @@ fn serve(peer: &mut Peer, file: &File, sends_file: bool, answer: &mut [u8]) -> R
 
 pub(crate) const REQUEST: usize = 24;
 pub(crate) const HEADER: usize = 20;
+const PEERS_MAX: u64 = 1024;

@@ -4,7 +4,7 @@
 //! gets a mapped medium with a witness in front, which notes that bytes were placed; a request that
 //! shows the time of the file, and a periodic sweep, take the note and set the time. An operation
 //! costs only a look at one flag. A `storage` medium writes through the kernel, which moves the
-//! time itself.
+//! time itself, unless its pages are in memory of ours and written later (crate `flash`).
 //!
 //! Spec: docs/push-mode.md, "Times".
 
@@ -29,7 +29,7 @@ pub(crate) struct Media {
 impl Media {
     /// Puts a witness in front of a mapping.
     pub(crate) fn new(medium: Arc<dyn Medium>) -> Self {
-        if medium.class() == DurabilityClass::Storage {
+        if medium.class() == DurabilityClass::Storage && !medium.is_written_later() {
             return Self { medium, witness: None };
         }
         let witness = Arc::new(Witness { inner: medium, touched: AtomicBool::new(false) });
@@ -83,6 +83,10 @@ impl Medium for Witness {
 
     fn backing(&self) -> Option<Backing> {
         self.inner.backing()
+    }
+
+    fn is_written_later(&self) -> bool {
+        self.inner.is_written_later()
     }
 
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
