@@ -196,7 +196,11 @@ impl Mappable for PlainFile {
 }
 
 impl PlainFile {
+    /// A descriptor for a medium, of a file that has lost no bytes.
     fn another_descriptor(&self) -> Result<File, ShareError> {
+        if CommitGroup::is_file_poisoned(&*self.fd).unwrap_or(true) {
+            return Err(ShareError::MediaPoisoned);
+        }
         Ok(File::from(rustix::io::fcntl_dupfd_cloexec(&*self.fd, 0)?))
     }
 }
