@@ -12,8 +12,6 @@ use std::sync::{Arc, OnceLock};
 use pmem::DurabilityClass;
 use tracing::warn;
 
-use super::share::Share;
-
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Residency {
@@ -40,6 +38,23 @@ impl Pages {
         Self { residency, own_budget, server: flash::Budget::of_machine(), share: OnceLock::new() }
     }
 
+    /// The same, with the budget of a server.
+    pub(super) fn in_budget(&self, server: &Arc<flash::Budget>) -> Self {
+        let (residency, own_budget) = (self.residency, self.own_budget);
+        Self { residency, own_budget, server: Arc::clone(server), share: OnceLock::new() }
+    }
+
+    /// The memory for the pages of a file, if it is mapped lazily, in the share of this name.
+    pub(super) fn of(&self, name: &str, class: DurabilityClass, len: u64) -> Option<&flash::Share> {
+        let is_lazy = match self.residency {
+            Residency::Eager => false,
+            Residency::Lazy => true,
+            Residency::Automatic => len > self.budget(),
+        };
+        let is_lazy = is_lazy && class == DurabilityClass::Storage;
+        if is_lazy { self.share(name) } else { None }
+    }
+
     fn budget(&self) -> u64 {
         self.own_budget.unwrap_or(u64::MAX).min(self.server.bytes())
     }
@@ -51,26 +66,5 @@ impl Pages {
             made.inspect_err(failed).ok()
         };
         self.share.get_or_init(make).as_ref()
-    }
-}
-
-impl Share {
-    /// Takes the memory for pages from the budget of its server.
-    pub fn keep_pages_in(&mut self, budget: &Arc<flash::Budget>) {
-        let Pages { residency, own_budget, .. } = self.pages;
-        let server = Arc::clone(budget);
-        self.pages = Pages { residency, own_budget, server, share: OnceLock::new() };
-    }
-
-    /// The memory for the pages of a file of this class and length, if it is mapped lazily. The first call of a server
-    /// makes the memory.
-    pub fn pages_of(&self, class: DurabilityClass, len: u64) -> Option<&flash::Share> {
-        let is_lazy = match self.pages.residency {
-            Residency::Eager => false,
-            Residency::Lazy => true,
-            Residency::Automatic => len > self.pages.budget(),
-        };
-        let is_lazy = is_lazy && class == DurabilityClass::Storage;
-        if is_lazy { self.pages.share(self.name()) } else { None }
     }
 }

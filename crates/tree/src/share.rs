@@ -189,6 +189,17 @@ impl Share {
         self.devices = Devices::standing_in(number, medium);
     }
 
+    /// Takes the memory for pages from the budget of its server.
+    pub fn keep_pages_in(&mut self, budget: &Arc<flash::Budget>) {
+        self.pages = self.pages.in_budget(budget);
+    }
+
+    /// The memory for the pages of a file of this class and length, if it is mapped lazily. The first call of a server
+    /// makes the memory.
+    pub fn pages_of(&self, class: DurabilityClass, len: u64) -> Option<&flash::Share> {
+        self.pages.of(&self.name, class, len)
+    }
+
     /// Lets a body stand for the device of a number.
     #[cfg(any(test, feature = "testing"))]
     pub fn show(&mut self, number: u64, body: Arc<dyn Body>) {
