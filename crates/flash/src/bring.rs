@@ -211,15 +211,22 @@ impl FlashFile {
         if let Some(until) = self.holes.end_of(page) {
             return Ok(self.unless_here(page, Kind::Hole(until)));
         }
+        if let Some(until) = self.holes.data_end_of(page) {
+            return Ok(Kind::Data(until));
+        }
         // In this order: what is placed after the version was taken makes the note fail, and what was placed before and is
         // not written back yet is dirty now.
         let version = self.holes.version();
         let dirty = self.dirt.first_in(&self.pool().table, page..u64::MAX).unwrap_or(u64::MAX);
         let Some(extent) = self.device.extent_at(page * FRAME) else { return Ok(Kind::Data(end)) };
         let until = extent.range.end / FRAME;
-        if !extent.is_hole || until <= page || dirty <= page {
-            let until = if extent.is_hole { page + 1 } else { extent.range.end.div_ceil(FRAME) };
-            return Ok(Kind::Data(until.max(page + 1)));
+        if !extent.is_hole {
+            let until = extent.range.end.div_ceil(FRAME).max(page + 1);
+            self.holes.note_data(page..until);
+            return Ok(Kind::Data(until));
+        }
+        if until <= page || dirty <= page {
+            return Ok(Kind::Data(page + 1));
         }
         // Behind the end of the file is no hole: a read there has to fail.
         let len = self.expected_len.load(Ordering::Acquire).div_ceil(FRAME);

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use pmem::MediumError;
@@ -27,6 +27,8 @@ pub(crate) struct Dirt {
     stack: AtomicU32,
     state: Mutex<State>,
     written: Condvar,
+    /// How many pages are lost.
+    lost: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +60,12 @@ pub(crate) struct Taken {
 
 impl Dirt {
     pub(crate) fn new() -> Self {
-        Self { stack: AtomicU32::new(NONE), state: Mutex::default(), written: Condvar::new() }
+        Self {
+            stack: AtomicU32::new(NONE),
+            state: Mutex::default(),
+            written: Condvar::new(),
+            lost: AtomicUsize::new(0),
+        }
     }
 
     /// Notes that bytes were placed in a page. `true`: the page was clean.
@@ -140,6 +147,7 @@ impl Dirt {
             }
             table.header(*frame).clear(WRITING);
         }
+        self.lost.store(state.lost.len(), Ordering::Release);
         drop(state);
         self.written.notify_all();
         failures
@@ -152,7 +160,7 @@ impl Dirt {
 
     /// How many pages are lost.
     pub(crate) fn lost_count(&self) -> usize {
-        self.lock().lost.len()
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Pages that are dirty, or being written.

@@ -17,6 +17,9 @@ struct Noted {
     /// First page of each noted hole, and the page behind its last.
     ranges: BTreeMap<u64, u64>,
     version: u64,
+    /// The stretch of bytes found last, so that misses in it ask the file system nothing. Bytes do not become holes but by
+    /// [`super::FlashFile::around`], which forgets.
+    data: Range<u64>,
 }
 
 impl Noted {
@@ -35,6 +38,17 @@ impl Holes {
     /// The end of the noted hole around a page.
     pub(crate) fn end_of(&self, page: u64) -> Option<u64> {
         self.read().end_of(page)
+    }
+
+    /// The end of the stretch of bytes around a page, if it is the one found last.
+    pub(crate) fn data_end_of(&self, page: u64) -> Option<u64> {
+        let noted = self.read();
+        noted.data.contains(&page).then_some(noted.data.end)
+    }
+
+    /// Notes a stretch of bytes.
+    pub(crate) fn note_data(&self, data: Range<u64>) {
+        self.write().data = data;
     }
 
     /// To be taken before the file system is asked.
@@ -95,6 +109,7 @@ impl Holes {
         let mut noted = self.write();
         noted.version += 1;
         noted.ranges.clear();
+        noted.data = 0..0;
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Noted> {
@@ -123,6 +138,16 @@ mod tests {
         assert_eq!(holes.end_of(15), Some(20));
         assert!(holes.note(12..14, holes.version()));
         assert_eq!(holes.end_of(10), Some(20), "neighbours join");
+    }
+
+    #[test]
+    fn a_stretch_of_bytes_is_known_until_the_file_changes_below() {
+        let holes = Holes::default();
+        assert_eq!(holes.data_end_of(0), None);
+        holes.note_data(4..10);
+        assert_eq!((holes.data_end_of(9), holes.data_end_of(10)), (Some(10), None));
+        holes.forget();
+        assert_eq!(holes.data_end_of(4), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! too, and beside 64 connections that miss. What the second costs is the load of 64 connections on this machine; what the
 //! third costs beyond it would be parking.
 //!
-//! Every arm is a process of its own with one serving thread, in a memory cgroup of the budget and 96 MiB where the machine
+//! Every arm is a process of its own with one serving thread, in a memory cgroup of the budget and 16 MiB (64 for flash) where the machine
 //! lets this program make one: page cache counts against it. A request is 24 bytes and an answer a header of 20 and the
 //! page, which is what an RDMA Read takes. The figure for the server is the CPU time of its whole process, workers and
 //! write-back included. Each answer is checked for the number of its page.
