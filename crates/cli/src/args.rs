@@ -109,6 +109,14 @@ pub(crate) struct Serve {
     /// each sector whole; push mode is refused. Nobody else can use the volume meanwhile. May be given many times
     #[arg(long = "volume", value_name = "SHARE=[NAME=]PATH")]
     pub(crate) volumes: Vec<String>,
+    /// Which files of a share have their pages in memory only when a client asks for them: all that are mapped for push
+    /// mode (lazy), or none (eager) [default: those on disks that are longer than the budget]. May be given many times
+    #[arg(long = "residency", value_name = "SHARE=lazy|eager")]
+    pub(crate) residency: Vec<String>,
+    /// Most memory for such pages, as in 4G [default: an eighth of the machine's]; with SHARE= the most for one share.
+    /// May be given many times
+    #[arg(long = "flash-budget", value_name = "[SHARE=]SIZE")]
+    pub(crate) flash_budgets: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
     /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
     /// only with `--signing when-asked`. May be given many times
@@ -623,6 +631,7 @@ The config file holds the same settings:
   metrics = \"127.0.0.1:9445\"
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
+  flash_budget = \"4G\"
   signing = \"always\"
   server_guid = \"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\"
   users_file = \"/var/lib/landfast/users\"
@@ -637,6 +646,8 @@ The config file holds the same settings:
   write_through = false
   persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
+  residency = \"lazy\"
+  flash_budget = \"1G\"
   [[share.volume]]
   name = \"disk0\"
   path = \"/mnt/pmem/disk0\"

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use tree::{Admission, withhold_set_id};
 
 use crate::args::{Serve, Signing};
-use crate::config::{Guests, Kerberos, Settings, Share, people};
+use crate::config::{self, Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::metrics::{Endpoint, of_server};
@@ -190,7 +190,7 @@ async fn reload(
     if !reloaded.unchanged.is_empty() {
         let names = reloaded.unchanged.join(", ");
         warn!(
-            "SIGHUP: path, devices, volumes and persistent_opens change with the next start: shares {names}"
+            "SIGHUP: path, devices, volumes, persistent_opens, residency and flash_budget change with the next start: shares {names}"
         );
     }
     if !reloaded.moved.is_empty() {
@@ -286,6 +286,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         users: users(settings)?,
         limits,
         push,
+        flash_budget: settings.flash_budget,
         ..ServerConfig::new(settings.listen)
     })
 }
@@ -312,6 +313,12 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
         },
         persistent_opens: share.persistent_opens.clone(),
         devices: share.devices.clone(),
+        residency: match share.residency {
+            Some(config::Residency::Lazy) => tree::Residency::Lazy,
+            Some(config::Residency::Eager) => tree::Residency::Eager,
+            None => tree::Residency::Automatic,
+        },
+        flash_budget: share.flash_budget,
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! 0  basics
-//! 1  pmem   iwarp   smbdirect
+//! 1  pmem   flash  (pmem)   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
-//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
+//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem, flash)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
 //! 5  log   (basics, pmem, remote)   store   (basics, pmem, rdma, remote)
 //! 5  block  (pmem)   volume   nbd   fuse  (block; volume: pmem)
@@ -106,17 +106,19 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 const ALLOWED: [(&str, &[&str]); 27] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
+    ("landfast-flash", &["landfast-pmem"]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
     ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
     ("landfast-remote", &["landfast-basics", "landfast-pmem", "landfast-rdma"]),
     ("landfast-smb", &["landfast-smbdirect"]),
-    ("landfast-tree", &["landfast-basics", "landfast-pmem"]),
+    ("landfast-tree", &["landfast-basics", "landfast-pmem", "landfast-flash"]),
     (
         "landfast-server",
         &[
             "landfast-basics",
             "landfast-pmem",
+            "landfast-flash",
             "landfast-rdma",
             "landfast-remote",
             "landfast-smb",
@@ -169,6 +171,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
 const LIBRARIES: &[&str] = &[
     "landfast-basics",
     "landfast-pmem",
+    "landfast-flash",
     "landfast-iwarp",
     "landfast-smbdirect",
     "landfast-rdma",
