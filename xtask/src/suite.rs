@@ -9,8 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    behind, bulk, check, compare, databases, demo, deps, failovers, flood, fuzz, group, guest,
-    interop, kill9, latency, model, polling, siege, states, torture, workspace,
+    behind, bindings, bulk, check, compare, databases, demo, deps, failovers, flood, fuzz, group,
+    guest, interop, kill9, latency, model, polling, siege, states, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -170,7 +170,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 30] = [
+const STEPS: [SuiteStep; 32] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -226,6 +226,20 @@ const STEPS: [SuiteStep; 30] = [
         run: || interop::python::run(Against::Landfast),
         needed_by_all: false,
         is_quick: true,
+    },
+    SuiteStep {
+        name: "c",
+        about: "liblandfast installed, its example compiled with cc and run, also with the address sanitizer",
+        run: || bindings::c::run(false),
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "python-package",
+        about: "the wheel in a clean environment: its tests, fsspec's own tests, the examples of its guide",
+        run: || bindings::python::run(&bindings::python::Options::short()),
+        needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "pike",

@@ -6,6 +6,8 @@ use std::time::Duration;
 use basics::Environment;
 use smb::negotiate::Dialect;
 
+use crate::url::SmbUrl;
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -63,6 +65,17 @@ impl Default for ConnectOptions {
             push_addresses: Vec::new(),
             environment: Environment::host(),
         }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults for the user of `url`: whoever names no user connects as a guest, who has no key to sign with.
+    pub fn for_user_of(url: &SmbUrl) -> Self {
+        let signing = match url.user.is_empty() {
+            true => Protection::IfRequired,
+            false => Protection::Required,
+        };
+        Self { signing, ..Self::default() }
     }
 }
 

@@ -65,6 +65,26 @@ impl FromStr for SmbUrl {
     }
 }
 
+impl SmbUrl {
+    /// The same address with the password of the environment ([`PASSWORD_VARIABLE`]), where `ps` does not show it, if the
+    /// address names a user and no password. A guest proves nothing: a server that nobody has named a user to gets no
+    /// proof that it could use to guess the password.
+    #[must_use]
+    pub fn with_password_of_environment(self) -> Self {
+        self.with_password_if_needed(|| std::env::var(PASSWORD_VARIABLE).ok())
+    }
+
+    fn with_password_if_needed(mut self, password: impl FnOnce() -> Option<String>) -> Self {
+        if self.password.is_empty()
+            && !self.user.is_empty()
+            && let Some(password) = password()
+        {
+            self.password = password.into();
+        }
+        self
+    }
+}
+
 impl fmt::Debug for SmbUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -137,6 +157,8 @@ pub enum UrlError {
 }
 
 const DEFAULT_PORT: u16 = 445;
+/// The environment variable that holds the password of a user whose address has none.
+pub const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";
 
 #[cfg(test)]
 mod tests {
@@ -173,6 +195,17 @@ mod tests {
             ("smb://host/sh%2", UrlError::ConfigEscape),
         ] {
             assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn only_a_user_without_a_password_gets_that_of_the_environment() {
+        for (text, password) in
+            [("smb://u@h/s", "kept"), ("smb://u:own@h/s", "own"), ("smb://h/s", "")]
+        {
+            let url: SmbUrl = text.parse().unwrap();
+            let url = url.with_password_if_needed(|| Some("kept".into()));
+            assert_eq!(url.password.as_str(), password, "{text}");
         }
     }
 

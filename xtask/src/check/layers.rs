@@ -103,7 +103,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 28] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
@@ -143,6 +143,11 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
+    (
+        "landfast-capi",
+        &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
+    ),
+    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
     ("landfast-replica", &["landfast-basics", "landfast-pmem", "landfast-block", "landfast-log"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
