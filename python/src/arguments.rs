@@ -39,7 +39,9 @@ pub(crate) fn address(
 /// A mode of `open`: r, w, a or x, with + for both directions; always bytes.
 pub(crate) fn opening(mode: &str) -> PyResult<OpenOptions> {
     let letters: String = mode.chars().filter(|letter| *letter != 'b').collect();
-    let (read, write) = (AccessMask::FILE_GENERIC_READ, AccessMask::FILE_GENERIC_WRITE);
+    let read = AccessMask::FILE_GENERIC_READ;
+    // A position at the end needs the length.
+    let write = AccessMask::FILE_GENERIC_WRITE | AccessMask::READ_ATTRIBUTES;
     let (access, disposition) = match letters.as_str() {
         "r" => (read, CreateDisposition::OPEN),
         "r+" => (read | write, CreateDisposition::OPEN),

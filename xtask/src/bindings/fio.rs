@@ -151,7 +151,7 @@ fn fio(
         .arg(format!("--name={name}"))
         .arg(format!("--ioengine=external:{}", engine.display()))
         .arg(format!("--url=smb://{USER}@{}/{SHARE}", server.address.smb))
-        .args(["--emulated=1", "--filename=fio.dat", "--thread=0", "--output-format=json"])
+        .args(["--emulated=1", "--output-format=json"])
         .args(arguments)
         .secret_env("LANDFAST_PASSWORD", PASSWORD)
         .limit(Duration::from_secs(120))
@@ -216,11 +216,19 @@ const ENGINE: &str = "contrib/fio/landfast_fio.c";
 /// What fio writes and reads back, with its own checksums.
 const VERIFIED: [(&str, &[&str]); 4] = [
     (
-        "posted writes, a commit each 8",
-        &["--rw=randwrite", "--bs=4k", "--size=4m", "--iodepth=16", "--fsync=8", "--verify=crc32c"],
+        "posted-writes-a-commit-each-8",
+        &[
+            "--filename=a",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=4m",
+            "--iodepth=16",
+            "--fsync=8",
+            "--verify=crc32c",
+        ],
     ),
     (
-        "writes with their commits",
+        "writes-with-their-commits",
         &[
             "--rw=randwrite",
             "--bs=512",
@@ -231,11 +239,19 @@ const VERIFIED: [(&str, &[&str]); 4] = [
         ],
     ),
     (
-        "large blocks",
-        &["--rw=write", "--bs=1m", "--size=16m", "--iodepth=4", "--end_fsync=1", "--verify=md5"],
+        "large-blocks",
+        &[
+            "--filename=a",
+            "--rw=write",
+            "--bs=1m",
+            "--size=16m",
+            "--iodepth=4",
+            "--end_fsync=1",
+            "--verify=md5",
+        ],
     ),
     (
-        "two jobs",
+        "two-jobs-with-a-file-each",
         &[
             "--rw=randrw",
             "--bs=4k",

@@ -65,11 +65,15 @@ fn options_of(flags: u32) -> Result<OpenOptions, Fault> {
         (false, true, _) => CreateDisposition::OVERWRITE,
         (false, false, _) => CreateDisposition::OPEN,
     };
-    let reading =
-        if has(LANDFAST_READ) { AccessMask::FILE_GENERIC_READ } else { AccessMask::empty() };
-    let writing =
-        if has(LANDFAST_WRITE) { AccessMask::FILE_GENERIC_WRITE } else { AccessMask::empty() };
-    Ok(OpenOptions { access: reading | writing, disposition, ..OpenOptions::read() })
+    // The length is told to whoever may write, too.
+    let mut access = AccessMask::READ_ATTRIBUTES;
+    if has(LANDFAST_READ) {
+        access |= AccessMask::FILE_GENERIC_READ;
+    }
+    if has(LANDFAST_WRITE) {
+        access |= AccessMask::FILE_GENERIC_WRITE;
+    }
+    Ok(OpenOptions { access, disposition, ..OpenOptions::read() })
 }
 
 /// Reads up to `len` bytes at `offset`. `got` is the number of bytes: fewer than `len` only at the end of the file.
