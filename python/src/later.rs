@@ -14,7 +14,7 @@ use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
 use crate::buffers::{Source, Target};
 use crate::errors::{self, Fault};
 use crate::promise::promise;
-use crate::runtime::Kept;
+use crate::runtime::{Kept, Lent};
 
 /// A session on one share: `await landfast.aio.connect(url)`.
 #[pyclass(frozen, module = "landfast.aio")]
@@ -210,15 +210,15 @@ impl AsyncFile {
         offset: u64,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let ((file, path), mut target) = (self.inner(py)?, Target::of(buffer)?);
+        let ((file, path), target) = (self.inner(py)?, Target::of(buffer)?);
+        let mut target = Lent::new(target);
         let work = async move {
-            let got = file.read_at(offset, target.bytes()).await.map_err(Fault::client(&path))?;
-            Ok((got, target))
-        };
-        promise(py, work, |py, (got, target)| {
+            let read = file.read_at(offset, target.held().bytes()).await;
+            // Given back before the caller goes on.
             drop(target);
-            object_of(py, got)
-        })
+            read.map_err(Fault::client(&path))
+        };
+        promise(py, work, |py, got| object_of(py, got))
     }
 
     /// See `File.write_at`. The buffer is in use until the future is done, cancelled or not.
@@ -229,11 +229,15 @@ impl AsyncFile {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ((file, path), source) = (self.inner(py)?, Source::of(data)?);
+        let len = source.bytes().len();
+        let mut source = Lent::new(source);
         let work = async move {
-            file.write_at(offset, source.bytes()).await.map_err(Fault::client(&path))?;
-            Ok(source)
+            let written = file.write_at(offset, source.held().bytes()).await;
+            // Given back before the caller goes on.
+            drop(source);
+            written.map_err(Fault::client(&path))
         };
-        promise(py, work, |py, source| object_of(py, source.bytes().len()))
+        promise(py, work, move |py, ()| object_of(py, len))
     }
 
     /// See `File.flush`.

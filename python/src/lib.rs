@@ -41,6 +41,6 @@ mod _landfast {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        runtime::watch_forks(module)
+        runtime::watch(module)
     }
 }

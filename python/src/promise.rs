@@ -42,7 +42,7 @@ struct Promise {
 impl Promise {
     fn keep(mut self, outcome: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) {
         // An interpreter that is ending awaits nothing.
-        Python::try_attach(|py| self.settle(py, outcome(py)));
+        runtime::attach(|py| self.settle(py, outcome(py)));
     }
 
     fn settle(&mut self, py: Python<'_>, outcome: PyResult<Py<PyAny>>) {
@@ -65,7 +65,7 @@ impl Drop for Promise {
     /// The task ended before its work: a panic.
     fn drop(&mut self) {
         if self.future.is_some() {
-            Python::try_attach(|py| self.settle(py, Err(errors::internal())));
+            runtime::attach(|py| self.settle(py, Err(errors::internal())));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -15,12 +15,51 @@ use tokio::time::timeout;
 
 use crate::errors::{self, Fault};
 
-/// Has `os.fork` count its children.
-pub(crate) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Has `os.fork` count its children, and the end of the interpreter keep the runtime out of it.
+pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let forked = wrap_pyfunction!(in_child, module)?;
     let arguments = PyDict::new(module.py());
     arguments.set_item("after_in_child", forked)?;
-    module.py().import("os")?.call_method("register_at_fork", (), Some(&arguments)).map(drop)
+    module.py().import("os")?.call_method("register_at_fork", (), Some(&arguments))?;
+    let ends = wrap_pyfunction!(at_exit, module)?;
+    module.py().import("atexit")?.call_method1("register", (ends,)).map(drop)
+}
+
+/// Calls `act` in the interpreter from a thread of the runtime; none if the interpreter is ending. A thread that waits for the
+/// interpreter, or is in it, while it ends would be ended by it in the middle of our frames, which ends the process.
+pub(crate) fn attach<R>(act: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    // No waiting: whoever closes the gate waits for those who are through it.
+    let gate = GATE.try_read().ok()?;
+    if *gate == Gate::Closed { None } else { Python::try_attach(act) }
+}
+
+#[pyfunction]
+fn at_exit(py: Python<'_>) {
+    py.detach(|| *GATE.write().unwrap_or_else(PoisonError::into_inner) = Gate::Closed);
+}
+
+/// Memory of a Python object in the hands of a task: it is given back in the interpreter, or never.
+#[derive(Debug)]
+pub(crate) struct Lent<T>(Option<T>);
+
+impl<T> Lent<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// The memory.
+    pub(crate) fn held(&mut self) -> &mut T {
+        self.0.as_mut().expect("taken by the drop alone")
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        let mut value = self.0.take();
+        if attach(|_| drop(value.take())).is_none() {
+            std::mem::forget(value);
+        }
+    }
 }
 
 #[pyfunction]
@@ -129,6 +168,14 @@ impl<T: Send> Drop for Kept<T> {
     }
 }
 
+/// Whether threads of the runtime may enter the interpreter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Gate {
+    Open,
+    Closed,
+}
+
+static GATE: RwLock<Gate> = RwLock::new(Gate::Open);
 static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 /// How many forks lie between this process and the first that loaded the module.
 static FORKS: AtomicU64 = AtomicU64::new(0);

@@ -2,11 +2,18 @@
 
 from asyncio import Future
 from types import TracebackType
-from typing import Literal, Self, TypedDict
+from typing import Any, Literal, Protocol, Self, TypedDict
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer as _Buffer
 
 __version__: str
+
+class _Array(Protocol):
+    # Arrays of numpy have the buffer protocol in Python 3.11 too, where their types do not say so.
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+Buffer = _Buffer | _Array
 
 class LandfastError(OSError): ...
 class RegionBroken(LandfastError): ...

@@ -30,6 +30,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -253,7 +254,7 @@ def validate(shares: list[str], reducers: int, count: int, wanted: int) -> None:
 
 
 @contextlib.contextmanager
-def daemons(count: int, program: str):
+def daemons(count: int, program: str) -> Iterator[list[str]]:
     """Servers of this host on shares in memory."""
     password = os.environ.setdefault("LANDFAST_PASSWORD", "sort-demo-only")
     started, directories, shares = [], [], []
@@ -269,6 +270,7 @@ def daemons(count: int, program: str):
                 text=True,
             )
             started.append(server)
+            assert server.stdout is not None
             for line in server.stdout:
                 if line.startswith("listening "):
                     fields = dict(word.split("=") for word in line.split()[1:])
@@ -281,8 +283,7 @@ def daemons(count: int, program: str):
         for server in started:
             server.terminate()
         for server in started:
-            server.wait(timeout=30)
-            server.stdout.close()
+            server.communicate(timeout=30)
         for directory in directories:
             shutil.rmtree(directory, ignore_errors=True)
 
