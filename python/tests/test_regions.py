@@ -1,6 +1,8 @@
 """Push regions, blocking and for asyncio."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import numpy
@@ -151,3 +153,23 @@ def test_a_cancelled_future_leaves_its_loop_and_the_region_alone(server):
         await client.remove("cancelled.dat")
 
     asyncio.run(main())
+
+
+ENDS_AT_ONCE = """
+import asyncio, sys, landfast.aio
+
+async def main():
+    client = await landfast.aio.connect(sys.argv[1])
+    file = await client.open("ends.dat", "w+b")
+    await asyncio.gather(*(file.write_at(i, b"x") for i in range(50)))
+    asyncio.ensure_future(file.flush())
+    future = file.write_at(0, bytes(1 << 20))
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_amid_its_calls_ends_well(server):
+    for _ in range(8):
+        ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE, server.url], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (0, "")

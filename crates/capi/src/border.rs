@@ -202,8 +202,10 @@ mod tests {
 
     #[test]
     fn null_and_what_is_no_text_are_refused_by_name() {
-        // SAFETY: null, and a string that ends with a zero.
-        let (none, bad) = unsafe { (text("url", std::ptr::null()), text("url", c"\xff".as_ptr())) };
+        // SAFETY: null.
+        let none = unsafe { text("url", std::ptr::null()) };
+        // SAFETY: a string that ends with a zero.
+        let bad = unsafe { text("url", c"\xff".as_ptr()) };
         assert_eq!(none.unwrap_err().to_string(), "the argument `url` is null");
         assert_eq!(bad.unwrap_err().to_string(), "the argument `url` is no UTF-8");
     }

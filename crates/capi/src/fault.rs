@@ -153,10 +153,13 @@ thread_local! {
 
 /// The text of this thread's latest failure, which lives until the thread's next one.
 pub(crate) fn latest_text() -> *const c_char {
-    LATEST.try_with(|latest| latest.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
+    LATEST.try_with(|latest| latest.borrow().text.as_ptr()).unwrap_or(NOTHING)
 }
 
 /// The server's status in this thread's latest failure, 0 if it was none of the server's.
 pub(crate) fn latest_nt_status() -> u32 {
     LATEST.try_with(|latest| latest.borrow().nt_status).unwrap_or(0)
 }
+
+/// For a thread that is ending.
+const NOTHING: *const c_char = c"".as_ptr();
