@@ -103,7 +103,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 29] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-flash", &["landfast-pmem"]),
@@ -145,6 +145,11 @@ const ALLOWED: [(&str, &[&str]); 27] = [
     ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
+    (
+        "landfast-capi",
+        &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
+    ),
+    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
     ("landfast-replica", &["landfast-basics", "landfast-pmem", "landfast-block", "landfast-log"]),
     ("landfast-store", &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-remote"]),
     ("landfast", LIBRARIES),
