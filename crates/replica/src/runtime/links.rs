@@ -176,7 +176,7 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
         return Some(Event::NotReceived(peer));
     }
     let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
-    Some(Event::Received { peer, entries, committed })
+    Some(Event::Received { peer, entries, committed, are_durable: false })
 }
 
 /// Answers with the digests of a range.

@@ -65,7 +65,7 @@ impl World<'_> {
                         for record in records {
                             disk.place(record);
                         }
-                        self.step(member, Event::Received { peer, entries, committed });
+                        self.step(member, Event::Received { peer, entries, committed, are_durable: false });
                     }
                 }
             }
