@@ -143,7 +143,17 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
-    ("landfast-replica", &["landfast-basics", "landfast-pmem", "landfast-block", "landfast-log"]),
+    (
+        "landfast-replica",
+        &[
+            "landfast-basics",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-remote",
+            "landfast-block",
+            "landfast-log",
+        ],
+    ),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     (

@@ -10,7 +10,7 @@ use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
 use replica::runtime::{Member, Rpo, Setup};
-use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::wire::{Identity, Listener, Policy};
 use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{MemberId, MemberSet};
@@ -78,6 +78,7 @@ fn start(
     let identity = Identity::from_secret(group.id, config.me, members, &group.secret()?)?;
     let listen = entry.listen.as_ref().or_else(|| entry.addresses.first());
     let listen = listen.map_or("0.0.0.0:0", |address| address);
+    let listener = Listener::bind(listen)?;
     let witness: Arc<dyn Witness> = match (&group.file.witness_file, etcd) {
         (_, Some(etcd)) => etcd,
         (Some(path), None) => Arc::new(FileWitness::new(&group.resolved(path), group.id)),
@@ -97,8 +98,9 @@ fn start(
         map,
         identity,
         addresses,
-        links: LinkOptions::default(),
-        listener: Listener::bind(listen)?,
+        links: group.links(entry),
+        one_sided: group.one_sided(entry, listener.local_addr()),
+        listener,
         witness,
         compression: match group.file.compression {
             Compression::None => Policy::None,

@@ -130,6 +130,16 @@ impl Core {
         }
     }
 
+    /// At a destination that stays one, the connection on which its source sends records.
+    pub fn streaming_from(&self) -> Option<Peer> {
+        match &self.role {
+            Role::Destination(destination) if !destination.is_promoting() => {
+                destination.connection().filter(|_| destination.is_streaming())
+            }
+            _ => None,
+        }
+    }
+
     /// The connection in use, if it is this one.
     fn following(&mut self, peer: Peer) -> Option<&mut Following> {
         self.destination()?.source.as_mut().filter(|source| source.peer == peer)

@@ -242,10 +242,7 @@ impl Core {
             }
             (Role::Destination(_), Event::Dialed(peer)) => self.act(Action::Disconnect(peer)),
             (Role::Destination(_), Event::Lost(peer)) => self.source_is_lost(peer),
-            (
-                Role::Destination(_),
-                Event::Received { peer, entries, committed, are_durable },
-            ) => {
+            (Role::Destination(_), Event::Received { peer, entries, committed, are_durable }) => {
                 self.has_received(peer, entries, committed, are_durable);
             }
             (Role::Destination(_), Event::NotReceived(peer)) => self.has_not_received(peer),
@@ -367,7 +364,7 @@ impl Core {
                 self.promote(epoch, above, by_force).err()
             }
             (Role::Source(_), Wish::Demote) => {
-                self.step_down();
+                self.demote();
                 None
             }
             (Role::Destination(_), _) => Some(Denial::NotSource),
