@@ -3,7 +3,6 @@
 //! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
 //! command of its own; every program a command starts is printed as it could be typed by hand.
 
-mod behind;
 mod bulk;
 mod check;
 mod clones;
@@ -30,16 +29,19 @@ mod nbd_bench;
 mod nbd_server;
 mod peer;
 mod placement;
+mod planted;
 mod polling;
 mod process;
 mod realm;
 mod rights;
 mod samba;
+mod scale;
 mod siege;
 mod sim;
 mod states;
 mod suite;
 mod torture;
+mod verdict;
 mod workspace;
 
 use std::process::ExitCode;
@@ -99,6 +101,8 @@ enum Task {
     Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
+    /// Faults planted in the core of replicated groups, which seeds of the group's simulator must find.
+    MutantsGroup(group::mutants::Options),
     /// What threads share without a lock, under all orders in which they may run.
     Interleavings(interleavings::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
@@ -109,6 +113,8 @@ enum Task {
     Databases(databases::Options),
     /// The NBD server next to nbdkit's memory plugin, interleaved.
     NbdBench(nbd_bench::Options),
+    /// How a store of many servers scales: a discrete-event model on measured costs.
+    Scale(scale::Options),
     /// Who may do what, cell by cell, against a table typed from the specifications.
     Rights(rights::Options),
     /// Names in a directory of 100,000, found ignoring case.
@@ -211,15 +217,17 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Failovers(options) => failovers::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
+        Task::MutantsGroup(options) => group::mutants::run(options),
         Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Databases(options) => databases::run(options),
         Task::NbdBench(options) => nbd_bench::run(options),
+        Task::Scale(options) => scale::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }?;
-    Ok(suite::conclude(&tally))
+    Ok(verdict::conclude(&tally))
 }

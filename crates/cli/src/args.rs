@@ -167,6 +167,10 @@ pub(crate) struct Serve {
     /// logon /run/landfast/PORT.sock of root, /run/landfast/UID/PORT.sock of another user]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Tell Prometheus and whoever else asks, at http://ADDR:PORT/metrics, how many connections, sessions, opens and bytes
+    /// there are; no name of a user or file is among the figures
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Say what would be served, and end: whether config, accounts, keys and shares fit together and can be read, as the
     /// user of --run-as. No address is taken and nothing is changed; a server of the same config may run meanwhile
     #[arg(long)]
@@ -615,6 +619,7 @@ The config file holds the same settings:
   emulate_persistence = false
   keepalive_s = 120
   control = \"/run/landfast/files.sock\"
+  metrics = \"127.0.0.1:9445\"
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"

@@ -1,6 +1,7 @@
 //! The failures of commands, worded so that a person knows what to do next.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use client::{ClientError, SmbUrl};
@@ -104,6 +105,9 @@ pub(crate) enum Failure {
     /// Volumes cannot be files of this machine.
     #[error(transparent)]
     Mount(#[from] fuse::MountError),
+    /// The figures cannot be told at an address.
+    #[error("metrics: cannot listen on {address}: {source}")]
+    Metrics { address: SocketAddr, source: io::Error },
     /// Nothing can be measured in a directory.
     #[error("cannot measure in {}: {what}", path.display())]
     BenchLocal {
@@ -149,7 +153,7 @@ impl Failure {
             Self::ConfigOpen(_) => Some(
                 "with --run-as it is read as that user: chown it to root and a group of that user, and chmod 640",
             ),
-            Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
+            Self::ConfigMissing(_) => Some("--help behind the command shows examples"),
             Self::Start(error) => start_hints::of(error),
             Self::Share(error) => start_hints::of_share(error),
             Self::ControlNobody(_) => Some(

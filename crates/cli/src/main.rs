@@ -12,6 +12,7 @@ mod files;
 mod interrupt;
 mod logging;
 mod manual;
+mod metrics;
 mod notify;
 mod output;
 mod passwd;

@@ -20,6 +20,7 @@ use crate::args::{Serve, Signing};
 use crate::config::{Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::metrics::{Endpoint, of_server};
 use crate::run_as::{self, Doors};
 use crate::{logging, notify, output};
 
@@ -72,7 +73,13 @@ async fn serve(
     if let Some(control) = &mut control {
         control.serve(running.observer());
     }
-    announce(&running);
+    let observer = running.observer();
+    let figures = move || observer.report(0).map_or_else(Vec::new, |report| of_server(&report));
+    let metrics = match settings.metrics {
+        Some(address) => Some(Endpoint::open(address, figures).await?),
+        None => None,
+    };
+    announce(&running, metrics.as_ref());
     notify::say(&notify::ready("serving"));
     loop {
         tokio::select! {
@@ -227,11 +234,13 @@ fn warn_of_guests(settings: &Settings) {
 }
 
 /// The one line that programs wait for.
-fn announce(running: &Running) {
+fn announce(running: &Running, metrics: Option<&Endpoint>) {
     let rdma = running.rdma_address().map(|address| format!(" rdma={address}"));
+    let metrics = metrics.map(|endpoint| format!(" metrics={}", endpoint.address()));
+    let more = [rdma, metrics].into_iter().flatten().collect::<String>();
     let mut out = std::io::stdout();
     // A parent that closed our output does not need the line.
-    let _ = writeln!(out, "listening smb={}{}", running.tcp_address(), rdma.unwrap_or_default());
+    let _ = writeln!(out, "listening smb={}{more}", running.tcp_address());
     let _ = out.flush();
 }
 

@@ -2,8 +2,9 @@
 #![cfg(test)]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn landfast(directory: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
@@ -30,4 +31,112 @@ fn a_volume_in_memory_that_a_power_failure_erases_is_refused_though_its_log_is_o
         said.contains(&volume.display().to_string()) && said.contains("power failure"),
         "{said}"
     );
+}
+
+/// A member as a process, killed when dropped.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts `landfast replica` and reads its output up to the first line that has `mark`.
+    fn until(directory: &Path, words: &[&str], mark: &str) -> (Self, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+        command.arg("replica").args(words).current_dir(directory);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        // Both streams into one, as the lines looked for come on either.
+        let stderr = child.stderr.take().unwrap();
+        let (lines, found) = std::sync::mpsc::channel();
+        for stream in [Box::new(stdout) as Box<dyn std::io::Read + Send>, Box::new(stderr)] {
+            let lines = lines.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = lines.send(line);
+                }
+            });
+        }
+        drop(lines);
+        let running = Self(child);
+        let line = found.iter().find(|line| line.contains(mark)).expect("the line comes");
+        (running, line)
+    }
+}
+
+fn create(directory: &Path, addresses: [&str; 2]) {
+    let member =
+        |name: &str, address| format!("{name}={address},{}", directory.join(name).display());
+    let (alpha, beta) = (member("alpha", addresses[0]), member("beta", addresses[1]));
+    let words = ["create", "db.toml", "--volume", "data=1M", "--log-size", "4M"];
+    let words = words.into_iter().chain(["--member", &alpha, "--member", &beta]);
+    let created = landfast(directory, &words.collect::<Vec<_>>());
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+}
+
+#[test]
+fn a_topology_is_measured_between_two_processes_and_written_as_json_and_a_page() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // The answering end says which port it got: the file then names that.
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:0"]);
+    let (_answering, line) =
+        Running::until(disk.path(), &["test-topology", "db.toml", "beta", "--answer"], "answers");
+    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+    let address = address.trim_end_matches(',');
+    let file = disk.path().join("db.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, beta) = text.split_at(text.rfind("127.0.0.1:0").unwrap());
+    fs::write(&file, format!("{before}{}", beta.replacen("127.0.0.1:0", address, 1))).unwrap();
+    let measured = landfast(disk.path(), &["test-topology", "db.toml", "alpha", "--seconds", "1"]);
+    let said = String::from_utf8_lossy(&measured.stdout);
+    assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
+    assert!(said.contains("round trip: p50") && said.contains("log_size recommended"), "{said}");
+    let json = fs::read(disk.path().join("db-alpha-beta.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["destination"], "beta");
+    assert_eq!(json["link"]["streams"].as_array().unwrap().len(), 3);
+    let page = fs::read_to_string(disk.path().join("db-alpha-beta.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>"));
+}
+
+#[test]
+fn a_measurement_that_nobody_answers_says_what_to_start() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // Port 1 of loopback: nobody listens there.
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    let refused = landfast(disk.path(), &["test-topology", "db.toml", "alpha", "--seconds", "1"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("--answer"), "{said}");
+}
+
+#[test]
+fn a_member_tells_its_figures_over_http() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    assert!(landfast(disk.path(), &["prepare", "db.toml", "alpha"]).status.success());
+    let words = ["serve", "db.toml", "alpha", "--metrics", "127.0.0.1:0"];
+    let (_member, line) = Running::until(disk.path(), &words, "metrics=");
+    let address = line.split_whitespace().find_map(|word| word.strip_prefix("metrics=")).unwrap();
+    let ask = |request: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let found = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(found.starts_with("HTTP/1.1 200"), "{found}");
+    for line in [
+        "landfast_replica_is_source{group=\"db\"} 0.0",
+        "landfast_replica_lsn{group=\"db\",at=\"durable\"} ",
+    ] {
+        assert!(found.contains(line), "{line} in {found}");
+    }
+    assert!(ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert!(ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
 }

@@ -57,4 +57,16 @@ mod tests {
         server.kill().unwrap();
         server.wait().unwrap();
     }
+
+    #[test]
+    fn a_file_whose_size_is_not_whole_sectors_becomes_no_volume() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = dir.path().join("disk0");
+        for size in ["0", "1000", "513"] {
+            let refused = landfast(&["create", "--mode", "file", "--size", size], &file);
+            assert_eq!(refused.status.code(), Some(1), "{size}");
+            assert!(said(&refused).contains("sectors of 512"), "{}", said(&refused));
+            assert!(!file.exists(), "{size}");
+        }
+    }
 }

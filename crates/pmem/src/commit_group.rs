@@ -208,6 +208,19 @@ impl CommitGroup {
         Ok(())
     }
 
+    /// Whether a flush of a file has failed in this process, or bytes of the file may be lost.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be examined.
+    pub fn is_file_poisoned(file: impl AsFd) -> io::Result<bool> {
+        let stat = rustix::fs::fstat(file)?;
+        let key = (stat.st_dev, stat.st_ino);
+        // A group that fails is poisoned before the failure is remembered.
+        let is_poisoned = known(key).is_some_and(|group| group.is_poisoned());
+        Ok(is_poisoned || poisoned().get_or_insert_default().contains(key))
+    }
+
     /// Makes everything written to the file so far durable.
     ///
     /// # Durability

@@ -120,10 +120,20 @@ pub(crate) const DIRECT_TRANSACT_SIZE_MAX: u32 = 1 << 20;
 pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 /// Pipes of one session; a client that browses has one or two.
 pub(crate) const PIPES_PER_SESSION_MAX: u32 = 64;
+/// The same of one user, of all guests, and of all: answers that nobody fetches wait in each, 256 KiB of them.
+pub(crate) const PIPES_PER_USER_MAX: usize = 1_024;
+pub(crate) const PIPES_OF_GUESTS_MAX: usize = 256;
+pub(crate) const PIPES_MAX: usize = 4_096;
+/// Bytes written to a pipe whose calls the calling thread carries out; those of more, a thread that may wait.
+pub(crate) const PIPE_INLINE_MAX: usize = 1_024;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
 /// Tree connects of a guest's session.
 pub(crate) const TREES_PER_GUEST_MAX: usize = 64;
+/// Tree connects of one user, of all guests, and of all: some 200 bytes each.
+pub(crate) const TREES_PER_USER_MAX: usize = 131_072;
+pub(crate) const TREES_OF_GUESTS_MAX: usize = 65_536;
+pub(crate) const TREES_MAX: usize = 524_288;
 /// Durable opens that wait for their client: of one user, and of all.
 pub(crate) const ORPHANS_PER_USER_MAX: usize = 4_096;
 pub(crate) const ORPHANS_MAX: usize = 65_536;

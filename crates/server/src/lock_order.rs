@@ -18,8 +18,6 @@ basics::ranks! {
     pub(crate) Sessions = 4, "the table of sessions";
     /// The trees that a session is connected to.
     pub(crate) Trees = 5, "the trees of a session";
-    /// A pipe, while it answers a call.
-    pub(crate) Pipe = 6, "a named pipe";
     /// The pipes of a session.
     pub(crate) Pipes = 7, "the pipes of a session";
     /// The opens of a session.

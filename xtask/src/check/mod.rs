@@ -1,5 +1,6 @@
 //! What must hold before a change is looked at: formatting, lints, and the rules of the house.
 
+mod checklist;
 mod cycles;
 mod environment;
 mod layers;
@@ -32,11 +33,12 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 9] = [
+    let rules: [(&str, Vec<String>); 10] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
         ("rows of SPECIFICATION.md", promises::faults(&texts)),
+        ("cases of docs/replica-checklist.md", checklist::faults(&texts)),
         ("paths outside the repository", links::strays(&texts)),
         ("reads beside the environment", environment::reads(&texts)),
         ("locks without a rank", locks::unranked(&texts)),

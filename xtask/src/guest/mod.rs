@@ -29,7 +29,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Failure;
 use crate::guest::machine::{Guest, How, Setup};
 use crate::process::quoted;
-use crate::suite;
+use crate::verdict;
 
 pub(crate) use short::{begin, short};
 
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(Test::Btt(options)) => btt::run(options),
         Some(Test::Verbs(options)) => verbs::run(options),
     }?;
-    Ok(suite::conclude(&tally))
+    Ok(verdict::conclude(&tally))
 }
 
 fn command(options: &Options) -> Result<ExitCode, Failure> {

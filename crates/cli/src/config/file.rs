@@ -34,6 +34,7 @@ pub(super) struct File {
     pub(super) users_file: Option<PathBuf>,
     pub(super) kerberos: Option<Kerberos>,
     pub(super) control: Option<PathBuf>,
+    pub(super) metrics: Option<SocketAddr>,
     pub(super) run_as: Option<String>,
     #[serde(default)]
     pub(super) share: Vec<Share>,

@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     /// How long a client may be silent; zero leaves the setting of the host.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
+    /// Where figures are told to whoever asks.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
@@ -175,6 +177,7 @@ impl Settings {
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
+            metrics: options.metrics.or(file.metrics),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             keepalive: keepalive(file.keepalive_s)?,
             shares,

@@ -19,6 +19,7 @@ impl Settings {
             recall_grace,
             keepalive,
             control,
+            metrics,
             run_as,
             // Changes of these fields apply at once.
             shares: _,
@@ -40,6 +41,7 @@ impl Settings {
         keep(&mut kept, "recall_grace_ms", recall_grace, &before.recall_grace);
         keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
         keep(&mut kept, "control", control, &before.control);
+        keep(&mut kept, "metrics", metrics, &before.metrics);
         keep(&mut kept, "run_as", run_as, &before.run_as);
         kept
     }

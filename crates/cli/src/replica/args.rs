@@ -59,6 +59,9 @@ pub(crate) enum ReplicaCommand {
     Remove(Remove),
     /// Print a group as a script that would make it again, without its secret
     Export(Export),
+    /// Measure two machines and the way between them, and estimate what replication will cost there
+    #[command(after_long_help = TOPOLOGY_NOTES)]
+    TestTopology(TestTopology),
 }
 
 /// The group, and which of its members on this machine is meant.
@@ -160,6 +163,9 @@ pub(crate) struct Serve {
     /// Take tmpfs for durable memory
     #[arg(long)]
     pub(crate) emulate_persistence: bool,
+    /// Tell Prometheus and whoever else asks, at http://ADDR:PORT/metrics, how the member is
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// Options of `landfast replica promote`.
@@ -272,6 +278,36 @@ pub(crate) struct Export {
     pub(crate) file: PathBuf,
 }
 
+/// Options of `landfast replica test-topology`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TestTopology {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The member of this machine; it must not be running
+    pub(crate) member: String,
+    /// Answer the other machine's measurement, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["to", "json", "html", "writes_per_second"])]
+    pub(crate) answer: bool,
+    /// The member to measure to, whose machine answers [default: the only other one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) to: Option<String>,
+    /// Seconds of each measurement; there are four of links and up to three of each disk
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// Bytes that applications write in a second [default: as many as all parts can take]
+    #[arg(long, value_name = "BYTES", value_parser = crate::size::size)]
+    pub(crate) writes_per_second: Option<u64>,
+    /// A member that is away for so many seconds is to go on from the log, without copies
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) outage: u64,
+    /// Where to write all figures [default: GROUP-MEMBER-TO.json]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json: Option<PathBuf>,
+    /// Where to write the page with the charts [default: GROUP-MEMBER-TO.html]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) html: Option<PathBuf>,
+}
+
 const NOTES: &str = "\
 A group is some volumes with one order of writes, and the members that hold copies of them. One member is the source; its
 writes are answered once they are durable at all members in sync. docs/replica.md tells how to run one.";
@@ -284,6 +320,14 @@ Example, two machines:
     landfast replica prepare db.toml alpha          (and on the other machine: prepare db.toml beta)
     landfast replica serve db.toml alpha --unix /run/db.sock
     landfast replica promote db.toml --at alpha";
+
+const TOPOLOGY_NOTES: &str = "\
+Both machines need the file of the group and its secret; the links are those that members use, TLS included. The bandwidth is
+that towards the member that answers: run it the other way round as well.
+
+Example:
+    beta$   landfast replica test-topology db.toml beta --answer
+    alpha$  landfast replica test-topology db.toml alpha --to beta --outage 600";
 
 const SERVE_NOTES: &str = "\
 Clients may be connected to any member: one that is not the source answers every request with ESHUTDOWN.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -77,22 +78,33 @@ impl Control {
             }
             _ => {}
         }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        let (answer, busy) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+        let listener = bind_private(path).map_err(failed)?;
+        let (answer, places) = (Arc::new(answer), Arc::new(Places::default()));
         let accept = move || {
-            for stream in listener.incoming().flatten() {
-                if busy.fetch_add(1, Ordering::SeqCst) >= ASKING_MAX {
-                    busy.fetch_sub(1, Ordering::SeqCst);
+            loop {
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        // Out of descriptors or memory: a pause gives requests time to end.
+                        tracing::warn!(%error, "no request is taken");
+                        thread::sleep(ACCEPT_PAUSE);
+                        continue;
+                    }
+                };
+                let Some(place) = Place::take(&places, |places| &places.asking, ASKING_MAX) else {
                     continue;
-                }
-                let (answer, busy) = (Arc::clone(&answer), Arc::clone(&busy));
-                thread::spawn(move || {
-                    if let Err(error) = serve(&stream, &*answer) {
+                };
+                let (answer, places) = (Arc::clone(&answer), Arc::clone(&places));
+                let asked = move || {
+                    let _place = place;
+                    if let Err(error) = serve(&stream, &places, &*answer) {
                         tracing::debug!(%error, "a control connection failed");
                     }
-                    busy.fetch_sub(1, Ordering::SeqCst);
-                });
+                };
+                // Without a thread the request ends here: whoever asks is told that nobody answers.
+                if let Err(error) = thread::Builder::new().spawn(asked) {
+                    tracing::warn!(%error, "no thread for a request");
+                }
             }
         };
         thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
@@ -106,15 +118,79 @@ impl Drop for Control {
     }
 }
 
+/// Binds a socket that only the own user may connect to, from its first moment on.
+fn bind_private(path: &Path) -> std::io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Nobody can connect before listen, so nobody connects before the mode is set.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// The requests that are answered at present.
+#[derive(Debug, Default)]
+struct Places {
+    asking: AtomicUsize,
+    /// Those among them that may wait for long.
+    waiting: AtomicUsize,
+}
+
+/// One of them, until dropped: also by a panic.
+struct Place {
+    places: Arc<Places>,
+    of: fn(&Places) -> &AtomicUsize,
+}
+
+impl Place {
+    fn take(places: &Arc<Places>, of: fn(&Places) -> &AtomicUsize, most: usize) -> Option<Self> {
+        let place = Self { places: Arc::clone(places), of };
+        (of(places).fetch_add(1, Ordering::SeqCst) < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        (self.of)(&self.places).fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Asked {
+    /// Whether the answer may wait for other members, or for writes to go on: which a request that does not can bring about.
+    const fn may_wait(&self) -> bool {
+        matches!(
+            self,
+            Self::Promote { .. }
+                | Self::Demote
+                | Self::Reverse { .. }
+                | Self::Verify { .. }
+                | Self::Mark { .. }
+                | Self::Mount { .. }
+        )
+    }
+}
+
 fn serve(
     stream: &UnixStream,
+    places: &Arc<Places>,
     answer: &(impl Fn(Asked) -> Result<Value, String> + ?Sized),
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(ASK_LIMIT))?;
     stream.set_write_timeout(Some(ASK_LIMIT))?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+    let mut waiting = None;
+    let mut has_room = |wish: &Asked| {
+        if wish.may_wait() {
+            waiting = Place::take(places, |places| &places.waiting, WAITING_MAX);
+        }
+        !wish.may_wait() || waiting.is_some()
+    };
     let answered = match serde_json::from_str::<Request>(&line) {
+        Ok(request) if request.landfast == VERSION && !has_room(&request.wish) => {
+            Err(format!("{WAITING_MAX} requests wait already"))
+        }
         Ok(request) if request.landfast == VERSION => answer(request.wish),
         Ok(request) => Err(format!("version {} is not known here", request.landfast)),
         Err(error) => Err(format!("the request makes no sense: {error}")),
@@ -153,4 +229,68 @@ const LINE_MAX: u64 = 64 << 10;
 /// How long a request may take to come, and an answer to go.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// Requests at once.
-const ASKING_MAX: usize = 16;
+const ASKING_MAX: usize = 32;
+/// Those among them that may wait for long, so that one that does not finds room.
+const WAITING_MAX: usize = 16;
+/// Requests that wait to be taken.
+const BACKLOG: i32 = 64;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_leave_room_for_one_that_ends_their_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let (begun, is_begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = std::sync::Mutex::new(released);
+        let control = Control::listen(&path, move |wish| match wish {
+            Asked::Mark { .. } => {
+                begun.send(()).unwrap();
+                let _ = released.lock().unwrap().recv();
+                Ok(Value::Null)
+            }
+            _ => Ok(Value::from("soon")),
+        })
+        .unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mark = || Asked::Mark { name: "m".to_owned() };
+        let waiting: Vec<_> = (0..WAITING_MAX)
+            .map(|_| {
+                let path = path.clone();
+                thread::spawn(move || ask(&path, mark()))
+            })
+            .collect();
+        waiting.iter().for_each(|_| is_begun.recv().unwrap());
+        let refused = ask(&path, mark()).unwrap_err();
+        assert!(refused.to_string().contains("wait already"), "{refused}");
+        assert_eq!(ask(&path, Asked::GoOnWithout { member: 1 }).unwrap(), "soon");
+        drop(release);
+        for asked in waiting {
+            asked.join().unwrap().unwrap();
+        }
+        drop(control);
+    }
+
+    #[test]
+    fn an_answer_that_panics_costs_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let _control = Control::listen(&path, |wish| match wish {
+            Asked::Points => panic!("as planned"),
+            _ => Ok(Value::Null),
+        })
+        .unwrap();
+        for _ in 0..2 * ASKING_MAX {
+            ask(&path, Asked::Points).unwrap_err();
+        }
+        // The last of them may not have ended.
+        while ask(&path, Asked::Status).is_err() {}
+    }
+}

@@ -48,6 +48,12 @@ pub(crate) enum ReplicaFailure {
     Control { path: PathBuf, why: String },
     #[error("{0}")]
     Refused(String),
+    #[error("measuring to {member}: {source}")]
+    NoAnswer { member: String, source: replica::wire::LinkError },
+    #[error(transparent)]
+    Disk(#[from] replica::topology::DiskError),
+    #[error("the name of a directory is no UTF-8")]
+    DirectoryName,
 }
 
 impl ReplicaFailure {
@@ -58,6 +64,9 @@ impl ReplicaFailure {
                 "landfast replica serve runs a member; the socket is for the user that runs it",
             ),
             Self::Volume { source, .. } => source.hint(),
+            Self::NoAnswer { .. } => Some(
+                "on the other machine: landfast replica test-topology FILE MEMBER --answer, while its member does not run",
+            ),
             Self::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
                 Some("a group is described there already: take another name, or remove the file")
             }

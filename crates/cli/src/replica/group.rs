@@ -415,6 +415,12 @@ impl Group {
 }
 
 impl MemberEntry {
+    /// The address on which this member waits for the others.
+    pub(crate) fn listens_at(&self) -> &str {
+        let listen = self.listen.as_ref().or_else(|| self.addresses.first());
+        listen.map_or("0.0.0.0:0", |address| address)
+    }
+
     pub(crate) fn log(&self) -> PathBuf {
         self.directory.join("log")
     }

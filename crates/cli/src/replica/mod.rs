@@ -10,6 +10,7 @@
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
 //!   show     what a member says, as text
+//!   topology  what two machines are good for, before
 //! ```
 
 pub(crate) mod args;
@@ -22,6 +23,7 @@ mod group;
 mod prepare;
 mod serve;
 mod show;
+mod topology;
 mod views;
 
 pub(crate) use failure::ReplicaFailure;
@@ -39,6 +41,7 @@ pub(crate) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         ReplicaCommand::Remove(remove) => Ok(prepare::remove(remove)?),
         ReplicaCommand::Serve(serve) => serve::run(serve),
         ReplicaCommand::Export(export) => prepare::export(export),
+        ReplicaCommand::TestTopology(test) => topology::run(test),
         other => ask::run(other),
     }
 }

@@ -24,6 +24,7 @@ use super::front::Front;
 use super::group::{Compression, Group, MemberEntry};
 use super::views::Shown;
 use crate::failure::Failure;
+use crate::metrics::{Endpoint, of_member};
 use crate::volume::VolumeFailure;
 use crate::{interrupt, notify, output};
 
@@ -40,8 +41,17 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
         let control = Control::listen(&entry.control(), move |wish| answers.answer(wish))?;
         let mut front = Front::new(options, names, Arc::clone(&member))?;
         let status = format!("{}: member {} at {}", group.file.name, entry.name, member.address());
+        let figures = {
+            let (member, group) = (Arc::clone(&member), group.clone());
+            move || of_member(&group.file.name, &member.report(), |it| group.name_of(it))
+        };
+        let metrics = match options.metrics {
+            Some(address) => Some(Endpoint::open(address, figures).await?),
+            None => None,
+        };
         let promoter = automatic::start(&group, &entry, etcd, &member)?;
-        output::say(&format!("{status}\n"))?;
+        let figures = metrics.as_ref().map(|it| format!(", metrics={}", it.address()));
+        output::say(&format!("{status}{}\n", figures.unwrap_or_default()))?;
         notify::say(&notify::ready(&status));
         let stop = loop {
             tokio::select! {
@@ -76,9 +86,7 @@ fn start(
     }
     let members = config.others.iter().fold(MemberSet::of(config.me), |all, (it, _)| all.with(*it));
     let identity = Identity::from_secret(group.id, config.me, members, &group.secret()?)?;
-    let listen = entry.listen.as_ref().or_else(|| entry.addresses.first());
-    let listen = listen.map_or("0.0.0.0:0", |address| address);
-    let listener = Listener::bind(listen)?;
+    let listener = Listener::bind(entry.listens_at())?;
     let witness: Arc<dyn Witness> = match (&group.file.witness_file, etcd) {
         (_, Some(etcd)) => etcd,
         (Some(path), None) => Arc::new(FileWitness::new(&group.resolved(path), group.id)),

@@ -51,7 +51,11 @@ fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFa
     let default = if class == DurabilityClass::Storage { Mode::File } else { Mode::Block };
     let mode = options.mode.unwrap_or(default);
     if mode == Mode::File {
-        return Ok(mode);
+        return match options.size {
+            // Its end would belong to no sector.
+            Some(size) if size == 0 || size % SECTOR_OF_FILES != 0 => Err(VolumeFailure::Sectors),
+            _ => Ok(mode),
+        };
     }
     if class == DurabilityClass::Volatile && !options.emulate_persistence {
         return Err(VolumeFailure::Volatile);
@@ -110,5 +114,7 @@ pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
     unlink().map_err(failed)
 }
 
+/// The sectors of a volume that is its bytes alone.
+const SECTOR_OF_FILES: u64 = 512;
 /// The smallest volume that Linux opens: an arena of 16 MiB behind the free page.
 const LEN_MIN: u64 = (16 << 20) + 4096;

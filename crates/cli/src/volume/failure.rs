@@ -34,6 +34,9 @@ pub(crate) enum VolumeFailure {
     /// The size is missing, or given for a device.
     #[error("a file needs a --size, and a device has its own")]
     Size,
+    /// The size holds no sectors, or a part of one behind them.
+    #[error("its size is not one or more sectors of 512 bytes")]
+    Sectors,
     /// The volume is damaged.
     #[error("the volume is damaged")]
     Damaged,

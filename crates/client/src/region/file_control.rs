@@ -40,7 +40,7 @@ use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
 use crate::client::Client;
 use crate::connection::LeaseBreak;
-use crate::error::ClientError;
+use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, Lease, OpenOptions};
 
 /// A file whose region is mapped.
@@ -79,6 +79,8 @@ struct Shared {
 enum Standing {
     Unmapped,
     Mapped(RegistrationId, Generation),
+    /// The server has not unmapped, and the connection lives: bytes on their way may still be placed.
+    Refused(RegistrationId, Generation),
     /// The owner has unmapped, and may have something left to write.
     Settling,
 }
@@ -86,6 +88,16 @@ enum Standing {
 impl Standing {
     fn is_mapped(&self) -> bool {
         matches!(self, Self::Mapped(..))
+    }
+
+    /// The state behind an UNMAP: `then`, unless the registration may exist still. A later call asks again.
+    fn after_unmap<T>(self, then: Self, answer: &Result<T, ClientError>) -> Self {
+        match self {
+            Self::Mapped(id, generation) | Self::Refused(id, generation) if !is_over(answer) => {
+                Self::Refused(id, generation)
+            }
+            _ => then,
+        }
     }
 }
 
@@ -261,6 +273,27 @@ impl Control<Smb2> for FileControl {
     }
 }
 
+/// Whether a registration has ended that the client was to unmap, with this outcome.
+fn is_over<T>(answer: &Result<T, ClientError>) -> bool {
+    match answer {
+        Ok(_) => true,
+        // It ended first, or with its open.
+        Err(ClientError::PeerStatus { status, .. }) => [
+            NtStatus::NOT_FOUND,
+            NtStatus::FILE_CLOSED,
+            NtStatus::NETWORK_NAME_DELETED,
+            NtStatus::USER_SESSION_DELETED,
+        ]
+        .contains(status),
+        // The connection goes on behind these alone; with any other connection its registrations end.
+        Err(ClientError::Connection(
+            ConnectionError::PeerLate(_) | ConnectionError::PeerFewCredits { .. },
+        )) => false,
+        Err(ClientError::Connection(_)) => true,
+        Err(_) => false,
+    }
+}
+
 fn is_no_registration(status: NtStatus) -> bool {
     [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED, NtStatus::NOT_SUPPORTED].contains(&status)
 }
@@ -269,17 +302,22 @@ impl Shared {
     /// Returns the registration; on return the server places no more bytes through it.
     async fn unmap(&self, then: Standing) -> Result<(), ClientError> {
         let mapped = *self.standing.borrow();
-        let Standing::Mapped(registration, generation) = mapped else { return Ok(()) };
+        let (Standing::Mapped(registration, generation)
+        | Standing::Refused(registration, generation)) = mapped
+        else {
+            return Ok(());
+        };
         let mut input = Vec::new();
         UnmapRequest { registration, generation }.emit(&mut input);
         let mapper = Arc::clone(&self.mapper());
         let answer = mapper.ioctl(ControlCode::UNMAP_REMOTE_REGION, &input, 0).await;
         // Owner and watcher may both ask; the region may be mapped again when the later answer
         // comes.
+        let next = mapped.after_unmap(then, &answer);
         self.standing.send_if_modified(|present| {
             let is_ours = *present == mapped;
             if is_ours {
-                *present = then;
+                *present = next;
             }
             is_ours
         });
@@ -391,3 +429,35 @@ async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
 const COMMIT_OUTPUT_MAX: u32 = 64;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use smb::{Command, MessageId};
+
+    use super::*;
+
+    #[test]
+    fn a_region_whose_unmapping_was_refused_does_not_count_as_unmapped() {
+        let mapped = Standing::Mapped(RegistrationId(1), Generation(2));
+        let refused = Standing::Refused(RegistrationId(1), Generation(2));
+        let after = |answer: Result<(), ClientError>| {
+            let [first, again] =
+                [mapped, refused].map(|from| from.after_unmap(Standing::Settling, &answer));
+            assert_eq!(first, again, "{answer:?}");
+            first
+        };
+        let status =
+            |status| after(Err(ClientError::PeerStatus { command: Command::IOCTL, status }));
+        assert_eq!(after(Ok(())), Standing::Settling);
+        for over in [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED, NtStatus::USER_SESSION_DELETED] {
+            assert_eq!(status(over), Standing::Settling, "{over}");
+        }
+        for kept in [NtStatus::INSUFFICIENT_RESOURCES, NtStatus::NETWORK_SESSION_EXPIRED] {
+            assert_eq!(status(kept), refused, "{kept}");
+        }
+        let lost = |error: ConnectionError| after(Err(error.into()));
+        assert_eq!(lost(ConnectionError::PeerClosed), Standing::Settling);
+        assert_eq!(lost(ConnectionError::PeerLate(MessageId(3))), refused);
+        assert!(!refused.is_mapped(), "breaks are answered");
+    }
+}

@@ -46,6 +46,11 @@ impl Input {
         &mut self.room(wanted)[..len]
     }
 
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The first `count` bytes of the room have arrived.
     pub(super) fn arrived(&mut self, count: usize) {
         self.end += count;

@@ -78,7 +78,10 @@ impl Wire {
     ) -> io::Result<usize> {
         self.wait_until(until)?;
         let Some(tls) = self.tls.get() else {
-            let missing = wanted.saturating_sub(input.unread().len());
+            // A client that announces a long write and sends nothing gets little memory.
+            let there = input.unread().len();
+            let wanted = wanted.min(there + there.max(AHEAD));
+            let missing = wanted.saturating_sub(there);
             let count = match missing < WHOLE_MIN {
                 true => self.wait_and_read(input.room(wanted), patience)?,
                 false => self.read_whole(input.room_behind(missing))?,
@@ -265,5 +268,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
 const WHOLE_MIN: usize = 16 << 10;
+/// Memory of a long write that there is before its bytes come; from then on as much again as has arrived.
+const AHEAD: usize = 1 << 20;
 /// Bytes that a record of TLS holds at most.
 const RECORD: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_announces_a_long_write_gets_memory_for_what_it_sends() {
+        const WANTED: usize = 32 << 20;
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let wire = Wire::new(Socket::Unix(server)).unwrap();
+        let (mut input, mut patience) = (Input::default(), Patience::new());
+        let sending = std::thread::spawn(move || {
+            client.write_all(&[7; 28]).unwrap();
+            // Both ends wait for the other: the writer for room in the socket, the reader for bytes.
+            client.write_all(&vec![7; WANTED - 28]).unwrap();
+        });
+        let mut held_most = 0;
+        while input.unread().len() < WANTED {
+            let there = input.unread().len();
+            assert!(wire.receive(&mut input, WANTED, &mut patience, None).unwrap() > 0);
+            held_most = held_most.max(input.held());
+            assert!(
+                input.held() <= there + there.max(AHEAD) + (4 << 10),
+                "{} for {there}",
+                input.held()
+            );
+        }
+        sending.join().unwrap();
+        assert!(held_most >= WANTED && input.unread().iter().all(|byte| *byte == 7));
+    }
+}

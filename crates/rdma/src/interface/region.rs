@@ -10,7 +10,7 @@ use super::ids::{Lkey, Rkey};
 bitflags! {
     /// The permitted operations on a region. An operation that is not listed is refused.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-    pub struct Access: u8 {
+    pub struct Access: u16 {
         /// Our own receives may be placed here.
         const RECEIVE = 0x01;
         /// The answers to our own reads may be placed here. An iWARP adapter lets the peer write there, as
@@ -18,9 +18,9 @@ bitflags! {
         const READ_SINK = 0x40;
         /// Our own receives and the answers to our own reads may be placed here.
         const LOCAL_WRITE = Self::RECEIVE.bits() | Self::READ_SINK.bits();
-        /// The peer may read, and may ask for a hash (verify).
+        /// The peer may read, and may ask for a hash: [`Access::with_implied`].
         const REMOTE_READ = 0x02;
-        /// The peer may write, and may write atomically.
+        /// The peer may write, and may write atomically: [`Access::with_implied`].
         const REMOTE_WRITE = 0x04;
         /// The peer may fetch-and-add and compare-and-swap.
         const REMOTE_ATOMIC = 0x08;
@@ -28,6 +28,10 @@ bitflags! {
         const FLUSH_VISIBILITY = 0x10;
         /// The peer may ask for durability.
         const FLUSH_PERSISTENCE = 0x20;
+        /// The peer may ask for a hash (verify). Devices cannot allow that without reads, and do not offer it.
+        const REMOTE_VERIFY = 0x80;
+        /// The peer may write atomically. Devices cannot allow that without other writes, and do not offer it alone.
+        const REMOTE_ATOMIC_WRITE = 0x100;
     }
 }
 
@@ -52,6 +56,16 @@ impl Access {
         .union(Self::REMOTE_WRITE)
         .union(Self::FLUSH_VISIBILITY)
         .union(Self::FLUSH_PERSISTENCE);
+
+    /// With the rights that reveal or change no more than those that are there: who may read may ask for a hash, and who
+    /// may write may write atomically.
+    pub(crate) fn with_implied(self) -> Self {
+        let mut access = self;
+        access.set(Self::REMOTE_VERIFY, self.intersects(Self::REMOTE_VERIFY | Self::REMOTE_READ));
+        let writes = Self::REMOTE_ATOMIC_WRITE | Self::REMOTE_WRITE;
+        access.set(Self::REMOTE_ATOMIC_WRITE, self.intersects(writes));
+        access
+    }
 }
 
 /// A registration as both sides need it: the peer gets `rkey`, `remote_addr_base` and `len`.

@@ -97,7 +97,7 @@ impl Regions {
                 break tag;
             }
         };
-        let (rkey, lkey) = (Rkey(tag), Lkey(tag));
+        let (rkey, lkey, access) = (Rkey(tag), Lkey(tag), access.with_implied());
         self.registered.insert(tag, Region { medium, qp, range, access, at_work: 0 });
         self.owned_by(qp).insert(tag);
         let (len, offers) = (end - start, PeerOperations::all());

@@ -279,14 +279,15 @@ impl Request {
     fn check<'r>(&self, scope: &'r Scope<'_>) -> Result<Option<&'r Region>, Protection> {
         let need = match self.kind {
             RequestKind::Read if self.len == 0 => return Ok(None),
-            RequestKind::Read | RequestKind::Verify { .. } => Access::REMOTE_READ,
+            RequestKind::Read => Access::REMOTE_READ,
+            RequestKind::Verify { .. } => Access::REMOTE_VERIFY,
             RequestKind::Flush { visibility, persistence } => {
                 let mut need = Access::empty();
                 need.set(Access::FLUSH_VISIBILITY, visibility);
                 need.set(Access::FLUSH_PERSISTENCE, persistence);
                 need
             }
-            RequestKind::AtomicWrite { .. } => Access::REMOTE_WRITE,
+            RequestKind::AtomicWrite { .. } => Access::REMOTE_ATOMIC_WRITE,
             RequestKind::Atomic(_) => Access::REMOTE_ATOMIC,
         };
         if matches!(self.kind, RequestKind::AtomicWrite { .. } | RequestKind::Atomic(_))

@@ -110,7 +110,8 @@ mod tests {
             read_at(pair, region.rkey, region.remote_addr_base)
         });
         ends_with((0, 1, 2), |pair, _| {
-            let region = region(pair, pair.server_qp, all_but(Access::REMOTE_READ));
+            let hashes = Access::REMOTE_READ | Access::REMOTE_VERIFY;
+            let region = region(pair, pair.server_qp, all_but(hashes));
             let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
             Operation::Verify { rkey, remote_addr, len: 8, expected: None }
         });
@@ -124,7 +125,8 @@ mod tests {
             Operation::Flush { rkey, remote_addr, len: 8, kind: Placement::Visibility }
         });
         ends_with((0, 1, 2), |pair, _| {
-            let region = region(pair, pair.server_qp, all_but(Access::REMOTE_WRITE));
+            let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC_WRITE;
+            let region = region(pair, pair.server_qp, all_but(writes));
             let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
             Operation::AtomicWrite { rkey, remote_addr, value: 8 }
         });
@@ -133,6 +135,39 @@ mod tests {
             let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
             Operation::FetchAdd { rkey, remote_addr, add: 1, mask: 0 }
         });
+    }
+
+    #[test]
+    fn a_region_for_hashes_and_atomic_writes_takes_no_other_reads_and_writes() {
+        let narrow = Access::REMOTE_VERIFY | Access::REMOTE_ATOMIC_WRITE;
+        ends_with((1, 1, 0), |pair, _| {
+            let region = region(pair, pair.server_qp, narrow);
+            write_at(region.rkey, region.remote_addr_base)
+        });
+        ends_with((0, 1, 2), |pair, _| {
+            let region = region(pair, pair.server_qp, narrow);
+            read_at(pair, region.rkey, region.remote_addr_base)
+        });
+        let mut pair = Pair::new();
+        let qp = pair.server_qp;
+        let MemoryRegion { rkey, remote_addr_base: remote_addr, .. } =
+            region(&mut pair, qp, narrow);
+        pair.post(1, Operation::AtomicWrite { rkey, remote_addr, value: 9 });
+        assert!(pair.completion().is_success());
+        pair.post(2, Operation::Verify { rkey, remote_addr, len: 8, expected: None });
+        assert!(pair.completion().is_success());
+    }
+
+    #[test]
+    fn a_region_that_is_read_and_written_takes_hashes_and_atomic_writes() {
+        let mut pair = Pair::new();
+        let qp = pair.server_qp;
+        let MemoryRegion { rkey, remote_addr_base: remote_addr, .. } =
+            region(&mut pair, qp, Access::REMOTE_READ | Access::REMOTE_WRITE);
+        pair.post(1, Operation::AtomicWrite { rkey, remote_addr, value: 9 });
+        assert!(pair.completion().is_success());
+        pair.post(2, Operation::Verify { rkey, remote_addr, len: 8, expected: None });
+        assert!(pair.completion().is_success());
     }
 
     #[test]

@@ -37,6 +37,7 @@ use crate::limits::{
     TREES_PER_SESSION_MAX,
 };
 use crate::lock_order as order;
+use crate::state::Resource;
 use crate::state::account::{Account, Hold};
 use crate::state::files::Files;
 use crate::state::open::HoldsOpens;
@@ -61,7 +62,7 @@ pub(crate) struct Session {
     /// Its client has signed a request that it need not have signed.
     signs: AtomicBool,
     links: Mutex<Links, order::Links>,
-    trees: Mutex<HashMap<u32, Arc<Tree>>, order::Trees>,
+    trees: Mutex<HashMap<u32, Entered>, order::Trees>,
     next_tree: AtomicU32,
     opens: Mutex<Table<Arc<Open>>, order::Opens>,
     pipes: Mutex<Table<Arc<Pipe>>, order::Pipes>,
@@ -77,6 +78,14 @@ pub(crate) struct Session {
     /// What its user, or all guests, hold of the server.
     pub(crate) account: Arc<Account>,
     _place: Option<Hold>,
+}
+
+/// A share that a session has entered.
+#[derive(Debug)]
+struct Entered {
+    tree: Arc<Tree>,
+    /// Its place among the tree connects of its user.
+    _place: Hold,
 }
 
 /// One connection's part in a session: the key that signs there.
@@ -224,25 +233,27 @@ impl Session {
                 break id;
             }
         };
+        let place = self.account.try_take(Resource::Trees, 1)?;
         let tree = Arc::new(Tree::new(id, target, rights));
-        trees.insert(id, Arc::clone(&tree));
+        trees.insert(id, Entered { tree: Arc::clone(&tree), _place: place });
         Some(tree)
     }
 
     pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
-        self.trees().get(&id).cloned()
+        self.trees().get(&id).map(|entered| Arc::clone(&entered.tree))
     }
 
     /// Every share it is in, the first entered first.
     pub(crate) fn all_trees(&self) -> Vec<Arc<Tree>> {
-        let mut trees: Vec<_> = self.trees().values().cloned().collect();
+        let mut trees: Vec<_> =
+            self.trees().values().map(|entered| Arc::clone(&entered.tree)).collect();
         trees.sort_by_key(|tree| tree.id);
         trees
     }
 
     /// Leaves a share; what was opened through it closes. May block.
     pub(crate) fn disconnect_tree(&self, files: &Files, id: u32) -> bool {
-        let Some(tree) = self.trees().remove(&id) else { return false };
+        let Some(Entered { tree, .. }) = self.trees().remove(&id) else { return false };
         self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
@@ -373,7 +384,7 @@ impl Session {
         self.links.lock()
     }
 
-    fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>, order::Trees> {
+    fn trees(&self) -> MutexGuard<'_, HashMap<u32, Entered>, order::Trees> {
         self.trees.lock()
     }
 

@@ -20,12 +20,14 @@ use smb::{
     QueryInfoRequest, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
 };
 use tracing::debug;
+use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::access::Identity;
 use crate::connections::Pipe;
 use crate::limits::TRANSACT_SIZE_MAX;
+use crate::state::Resource;
 
 /// Whether a request is for a pipe rather than a file. IOCTL is told apart by its code.
 pub(super) fn is_meant(call: &Call) -> bool {
@@ -42,12 +44,12 @@ pub(super) fn is_meant(call: &Call) -> bool {
 }
 
 /// Carries out a request on a pipe.
-pub(super) fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     match call.header.command {
         Command::CREATE => create(call, out),
         Command::CLOSE => close(call, out),
-        Command::READ => read(call, out),
-        Command::WRITE => write(call, out),
+        Command::READ => read(call, out).await,
+        Command::WRITE => write(call, out).await,
         Command::QUERY_INFO => query_info(call, out),
         // MS-FSA §2.1.5: a pipe of ours has nothing to flush and nothing to set.
         _ => Err(NtStatus::NOT_SUPPORTED),
@@ -56,15 +58,15 @@ pub(super) fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 
 /// FSCTL_PIPE_TRANSCEIVE: writes, and takes the answer at once. The status says whether the
 /// answer goes on.
-pub(super) fn transceive(
+pub(super) async fn transceive(
     call: &mut Call,
     file_id: FileId,
     input: &[u8],
     len_max: u32,
 ) -> Result<(Vec<u8>, NtStatus), NtStatus> {
     let pipe = find(call, file_id)?;
-    put(call, &pipe, file_id, input)?;
-    take(&pipe, len_max)
+    put(call, &pipe, file_id, input.to_vec()).await?;
+    take(call, &pipe, len_max).await
 }
 
 /// FSCTL_PIPE_WAIT: a service always has room for one more client.
@@ -83,9 +85,11 @@ fn create(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
     let name = request.name.as_str().trim_start_matches('\\');
     let interface = Interface::of_pipe(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let serial = call.core.files.next_serial();
-    let pipe = Arc::new(Pipe::new(serial, Arc::clone(&tree), interface));
     let session = call.session();
+    let place = session.account.try_take(Resource::Pipes, 1);
+    let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    let serial = call.core.files.next_serial();
+    let pipe = Arc::new(Pipe::new(serial, Arc::clone(&tree), interface, place));
     let added = session.add_pipe(pipe).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     let file_id = FileId { persistent: serial.0, volatile: added.to_bits() };
     // A session or tree that ended meanwhile has dropped its pipes, but not this one.
@@ -131,7 +135,7 @@ fn close(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     Ok(NtStatus::SUCCESS)
 }
 
-fn read(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+async fn read(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
     let (file_id, len) = (request.file_id, request.length);
     call.asker().check_channel(request.channel)?;
@@ -140,12 +144,12 @@ fn read(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     call.asker().check_charge(len)?;
     let pipe = find(call, file_id)?;
-    let (bytes, status) = take(&pipe, len)?;
+    let (bytes, status) = take(call, &pipe, len).await?;
     ReadResponse { data: &bytes, data_remaining: 0 }.emit(out);
     Ok(status)
 }
 
-fn write(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+async fn write(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
     if request.channel != smb::Channel::NONE {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -154,7 +158,7 @@ fn write(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     call.asker().check_charge(count)?;
     let pipe = find(call, file_id)?;
-    put(call, &pipe, file_id, &data)?;
+    put(call, &pipe, file_id, data).await?;
     WriteResponse { count }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
@@ -195,22 +199,26 @@ fn find(call: &mut Call, id: FileId) -> Result<Arc<Pipe>, NtStatus> {
     Ok(pipe)
 }
 
-fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatus> {
+async fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: Vec<u8>) -> Result<(), NtStatus> {
     let caller = match &call.session().identity {
         Identity::User(user) if !call.session().is_unnamed() => Some(&**user),
         Identity::User(_) | Identity::Guest { .. } => None,
     };
     let host = call.core.host(caller);
-    pipe.lock().write(bytes, &host).map_err(|error| {
+    let mut association = call.wait_for_work(pipe.turn()).await?;
+    let inline = InlineIo::Everything.unless(pipe.is_much(bytes.len()));
+    let written = call.blocking(inline, move || association.write(&bytes, &host)).await?;
+    written.map_err(|error| {
         debug!(peer = %call.link.peer, %error, "pipe closed");
         call.session().remove_pipe(id.persistent, id.volatile);
         NtStatus::PIPE_DISCONNECTED
     })
 }
 
-fn take(pipe: &Pipe, len: u32) -> Result<(Vec<u8>, NtStatus), NtStatus> {
+async fn take(call: &Call, pipe: &Pipe, len: u32) -> Result<(Vec<u8>, NtStatus), NtStatus> {
     let len = usize::try_from(len.min(TRANSACT_SIZE_MAX)).expect("32 bits fit usize");
-    match pipe.lock().read(len) {
+    let mut association = call.wait_for_work(pipe.turn()).await?;
+    match association.read(len) {
         None => Err(NtStatus::PIPE_EMPTY),
         // MS-SMB2 §3.3.5.12, §3.3.5.15.3: the rest of the message comes with the next READ.
         Some((bytes, true)) => Ok((bytes, NtStatus::BUFFER_OVERFLOW)),

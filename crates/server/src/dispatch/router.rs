@@ -91,7 +91,7 @@ pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         call.asker().tree()?;
     }
     if pipe::is_meant(call) {
-        return pipe::handle(call, out);
+        return pipe::handle(call, out).await;
     }
     match call.header.command {
         Command::LOGOFF => logoff::handle(call, out).await,

@@ -78,3 +78,26 @@ pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::access::{Rights, Target};
+    use crate::limits::TREES_PER_USER_MAX;
+    use crate::push::tests::rig::Rig;
+    use crate::state::Resource;
+
+    #[tokio::test]
+    async fn tree_connects_of_a_user_are_bounded_whatever_its_sessions_are() {
+        let rig = Rig::new();
+        let (session, account) = (rig.session(), &rig.session().account);
+        let before = account.held(Resource::Trees);
+        assert!(before > 0, "it has entered a share");
+        let of_others = account.try_take(Resource::Trees, TREES_PER_USER_MAX - before).unwrap();
+        assert!(session.connect_tree(Target::Pipes, Rights::ALL).is_none());
+        drop(of_others);
+        let tree = session.connect_tree(Target::Pipes, Rights::ALL).unwrap();
+        assert_eq!(account.held(Resource::Trees), before + 1);
+        assert!(session.disconnect_tree(&rig.core.files, tree.id));
+        assert_eq!(account.held(Resource::Trees), before);
+    }
+}

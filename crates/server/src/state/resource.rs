@@ -6,12 +6,14 @@ use crate::limits::{
     ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
     GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
     LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
-    NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX,
-    PROTECTIONS_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
-    RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
-    REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
-    SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
-    WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+    NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX, PIPES_OF_GUESTS_MAX,
+    PIPES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX, PROTECTIONS_PER_USER_MAX,
+    RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX,
+    RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX,
+    REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX,
+    SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX,
+    TREES_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX,
+    WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -43,6 +45,10 @@ pub(crate) enum Resource {
     Scans,
     /// Threads that compute signatures and seals.
     Protections,
+    /// Open pipes.
+    Pipes,
+    /// Tree connects.
+    Trees,
 }
 
 /// How much of each resource an account may hold.
@@ -92,6 +98,8 @@ impl Maxima {
             .with(Resource::Notices, NOTICES_PER_USER_MAX)
             .with(Resource::Scans, SCANS_PER_USER_MAX)
             .with(Resource::Protections, PROTECTIONS_PER_USER_MAX)
+            .with(Resource::Pipes, PIPES_PER_USER_MAX)
+            .with(Resource::Trees, TREES_PER_USER_MAX)
     }
 
     pub(super) fn of_guests(limits: &Limits) -> Self {
@@ -108,6 +116,8 @@ impl Maxima {
             .with(Resource::Notices, NOTICES_OF_GUESTS_MAX)
             .with(Resource::Scans, SCANS_OF_GUESTS_MAX)
             .with(Resource::Protections, PROTECTIONS_OF_GUESTS_MAX)
+            .with(Resource::Pipes, PIPES_OF_GUESTS_MAX)
+            .with(Resource::Trees, TREES_OF_GUESTS_MAX)
     }
 
     pub(super) fn of_all(limits: &Limits) -> Self {
@@ -123,8 +133,10 @@ impl Maxima {
             .with(Resource::Notices, NOTICES_MAX)
             .with(Resource::Scans, SCANS_MAX)
             .with(Resource::Protections, PROTECTIONS_MAX)
+            .with(Resource::Pipes, PIPES_MAX)
+            .with(Resource::Trees, TREES_MAX)
     }
 }
 
 /// How many kinds there are.
-pub(super) const RESOURCES: usize = Resource::Protections as usize + 1;
+pub(super) const RESOURCES: usize = Resource::Trees as usize + 1;

@@ -9,7 +9,7 @@ use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
 };
 use smb::info::{FileInfoClass, FullEa, RenameFlags};
-use smb::{Command, Empty, FileId, NtStatus};
+use smb::{Channel, Command, Empty, FileId, NtStatus, WriteFlags, WriteRequest};
 use tempfile::TempDir;
 
 use crate::support::{Fixture, Wire, new_name, query, set};
@@ -258,4 +258,38 @@ fn a_file_has_a_bounded_number_of_extended_attributes() {
     let outcomes: Vec<_> = (100..118).map(|number| set(number..number + 1, &long)).collect();
     assert_eq!(outcomes[..16], [NtStatus::SUCCESS; 16]);
     assert_eq!(outcomes[17], NtStatus::EA_TOO_LARGE, "a MiB together");
+}
+
+#[test]
+fn many_calls_on_a_pipe_are_carried_out_by_a_thread() {
+    // srvsvc 3.0, and NetrRemoteTOD, as clients write them.
+    const BIND: [u8; 72] = [
+        5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0, 0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1,
+        0, 0, 0, 0, 0, 1, 0, 0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a,
+        0x47, 0xbf, 0x6e, 0xe1, 0x88, 3, 0, 0, 0, 0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11,
+        0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60, 2, 0, 0, 0,
+    ];
+    const CALL: [u8; 40] = [
+        5, 0, 0, 3, 0x10, 0, 0, 0, 40, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let memory = Memory::serve();
+    let mut wire = memory.fixture.client(1);
+    assert_eq!(wire.enter("IPC$"), NtStatus::SUCCESS);
+    let pipe = wire.open("srvsvc", |_| {}).id;
+    let mut written = |data: &[u8]| {
+        let request = WriteRequest {
+            offset: 0,
+            file_id: pipe,
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            flags: WriteFlags::empty(),
+            data,
+            channel_info: &[],
+        };
+        memory.ask(&mut wire, |wire| wire.start(Command::WRITE, |out| request.emit(out)))
+    };
+    assert_eq!(written(&BIND), (NtStatus::SUCCESS, true));
+    assert_eq!(written(&CALL), (NtStatus::SUCCESS, true));
+    assert_eq!(written(&CALL.repeat(30)), (NtStatus::SUCCESS, false));
 }

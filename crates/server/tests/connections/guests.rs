@@ -236,6 +236,26 @@ fn a_guest_enters_a_bounded_number_of_shares() {
 }
 
 #[test]
+fn guests_have_a_bounded_number_of_pipes_all_together() {
+    let fixture = started();
+    let mut guests: Vec<_> = (1..6).map(|number| guest(&fixture, number)).collect();
+    let mut opened = Vec::new();
+    for wire in &mut guests {
+        assert_eq!(wire.enter("IPC$"), NtStatus::SUCCESS);
+        let ids = (0..64).map(|_| wire.open("srvsvc", |_| {}));
+        opened.push(ids.filter(|made| made.status == NtStatus::SUCCESS).count());
+    }
+    assert_eq!(opened, [64, 64, 64, 64, 0], "answers wait in each of them");
+    let mut user = fixture.client(9);
+    assert_eq!(user.enter("IPC$"), NtStatus::SUCCESS);
+    assert_eq!(user.open("srvsvc", |_| {}).status, NtStatus::SUCCESS);
+    // They are given back with their sessions.
+    drop(guests.remove(0));
+    let last = guests.last_mut().unwrap();
+    while last.open("srvsvc", |_| {}).status != NtStatus::SUCCESS {}
+}
+
+#[test]
 fn one_connection_has_few_sessions_of_guests() {
     let fixture = started();
     let mut wire = dial(&fixture, 1);

@@ -29,6 +29,7 @@ mod writers;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 
@@ -58,6 +59,9 @@ enum Task {
         /// Runs each seed twice: both runs have to be the same.
         #[arg(long)]
         twice: bool,
+        /// Begins no seed after so many seconds.
+        #[arg(long, value_name = "SECONDS")]
+        limit: Option<u64>,
     },
     /// Runs one seed and prints all that happens.
     Replay {
@@ -69,7 +73,10 @@ enum Task {
 #[allow(clippy::print_stdout, reason = "that is how it reports")]
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Run { from, seeds, first, twice } => run(from, seeds, first, twice),
+        Task::Run { from, seeds, first, twice, limit } => {
+            let until = limit.map(|limit| Instant::now() + Duration::from_secs(limit));
+            run(from, seeds, &Manner { first, twice, until })
+        }
         Task::Replay { seed } => {
             let plan = Plan::of(seed);
             println!("{plan:?}");
@@ -86,8 +93,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// How seeds are run.
+struct Manner {
+    first: bool,
+    twice: bool,
+    until: Option<Instant>,
+}
+
 #[allow(clippy::print_stdout, reason = "that is how it reports")]
-fn run(from: u64, seeds: u64, first: bool, twice: bool) -> ExitCode {
+fn run(from: u64, seeds: u64, manner: &Manner) -> ExitCode {
+    let Manner { first, twice, until } = *manner;
     let (next, faults) = (AtomicU64::new(0), AtomicU64::new(0));
     let sums = std::sync::Mutex::new(world::Sums::default());
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -96,7 +111,8 @@ fn run(from: u64, seeds: u64, first: bool, twice: bool) -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    if at >= seeds || (first && faults.load(Ordering::Relaxed) > 0) {
+                    let is_late = until.is_some_and(|until| Instant::now() >= until);
+                    if at >= seeds || is_late || (first && faults.load(Ordering::Relaxed) > 0) {
                         break;
                     }
                     let seed = from + at;

@@ -169,6 +169,10 @@ impl Mappable for Device {
         _range: Range<u64>,
         _options: OpenOptions,
     ) -> Result<Arc<dyn Medium>, MapFailure> {
+        // The medium answers for the bytes of a flush alone, and knows nothing of those that a device has lost.
+        if self.is_poisoned.load(Ordering::Acquire) {
+            return Err(ShareError::MediaPoisoned.into());
+        }
         Ok(Arc::clone(&self.medium))
     }
 }

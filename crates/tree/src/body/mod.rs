@@ -145,6 +145,11 @@ pub trait Body: Send + Sync + fmt::Debug {
 /// A body whose bytes can be placed and persisted by one-sided operations.
 pub trait Mappable {
     /// Opens a medium for a range that was [reserved](Body::reserve). The medium has the offsets of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::MediaPoisoned`] once a flush of the file has failed: the medium's own flushes might succeed. Any other,
+    /// where the file cannot be mapped.
     fn map(&self, range: Range<u64>, options: OpenOptions) -> Result<Arc<dyn Medium>, MapFailure>;
 }
 
@@ -169,7 +174,7 @@ pub enum MapRefusal {
 /// A range could not be mapped this time.
 #[derive(Debug, Error)]
 pub enum MapFailure {
-    /// There is no descriptor for the medium.
+    /// There is no descriptor for the medium, or bytes of the file may be lost.
     #[error(transparent)]
     Handle(#[from] ShareError),
     /// The kernel cannot map the file.

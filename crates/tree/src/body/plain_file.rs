@@ -162,6 +162,9 @@ impl Body for PlainFile {
 impl Mappable for PlainFile {
     // The medium outlives this handle, and so has a descriptor of its own.
     fn map(&self, range: Range<u64>, options: OpenOptions) -> Result<Arc<dyn Medium>, MapFailure> {
+        if CommitGroup::is_file_poisoned(&*self.fd).unwrap_or(true) {
+            return Err(ShareError::MediaPoisoned.into());
+        }
         let own = rustix::io::fcntl_dupfd_cloexec(&*self.fd, 0).map_err(ShareError::from)?;
         Ok(pmem::map_reserved(&File::from(own), range, options)?)
     }

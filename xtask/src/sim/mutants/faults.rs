@@ -1,17 +1,6 @@
 //! The faults: where each is, what stands there, and what is wrong in its place.
 
-/// A fault, behind the question `PLANTED` in all its places.
-pub(super) struct Fault {
-    pub(super) name: &'static str,
-    pub(super) places: &'static [Place],
-}
-
-/// A text of a file, of which the file has one, and the wrong one in its place.
-pub(super) struct Place {
-    pub(super) file: &'static str,
-    pub(super) right: &'static str,
-    pub(super) wrong: &'static str,
-}
+use crate::planted::{Fault, Place};
 
 /// All faults, by the crates that they are in.
 pub(super) const FAULTS: &[Fault] = &[

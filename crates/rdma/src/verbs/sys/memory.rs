@@ -126,8 +126,7 @@ fn flags(wish: Wish) -> u32 {
     // RFC 5040 §5.4: the sink of an RDMA Read is a tagged buffer, which the peer's answer names. Linux
     // registers such sinks with remote write, too.
     let is_sink = wish.is_iwarp && wish.access.contains(Access::READ_SINK);
-    let remote_write =
-        is_sink || wish.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    let remote_write = is_sink || wish.access.contains(Access::REMOTE_WRITE);
     let flush = match wish.flush {
         None => 0,
         Some(FlushAccess::Visibility) => abi::ACCESS_FLUSH_GLOBAL,
@@ -155,6 +154,8 @@ mod tests {
         assert_eq!(flags(wish(Access::empty(), None)), 0);
         assert_eq!(flags(wish(Access::REMOTE_READ, None)), 0b100);
         assert_eq!(flags(wish(Access::REMOTE_WRITE, None)), 0b011, "local write comes with it");
+        let narrow = Access::REMOTE_ATOMIC | Access::REMOTE_ATOMIC_WRITE | Access::REMOTE_VERIFY;
+        assert_eq!(flags(wish(narrow, None)), 0, "no device allows just that");
         let all = wish(Access::PUSH, Some(FlushAccess::Persistence));
         assert_eq!(flags(all), 0b11_0000_0111);
         assert_eq!(flags(Wish { on_demand: true, ..wish(Access::LOCAL_WRITE, None) }), 0b100_0001);

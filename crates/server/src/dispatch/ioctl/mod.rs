@@ -47,7 +47,7 @@ async fn serve(
 ) -> Served {
     let output = match code {
         ControlCode::PIPE_TRANSCEIVE => {
-            let (output, how) = pipe::transceive(call, file_id, input, len_max)?;
+            let (output, how) = pipe::transceive(call, file_id, input, len_max).await?;
             return Ok((how, output));
         }
         ControlCode::PIPE_WAIT => pipe::wait(call, input)?,

@@ -260,8 +260,10 @@ fn offered(offers: PeerOperations) -> Capabilities {
 
 fn access(rights: Rights, commits: bool) -> Access {
     let mut access = Access::empty();
-    access.set(Access::REMOTE_READ, rights.intersects(Rights::READ | Rights::VERIFY));
-    access.set(Access::REMOTE_WRITE, rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE));
+    access.set(Access::REMOTE_READ, rights.contains(Rights::READ));
+    access.set(Access::REMOTE_WRITE, rights.contains(Rights::WRITE));
+    access.set(Access::REMOTE_VERIFY, rights.contains(Rights::VERIFY));
+    access.set(Access::REMOTE_ATOMIC_WRITE, rights.contains(Rights::ATOMIC_WRITE));
     access.set(Access::REMOTE_ATOMIC, rights.contains(Rights::ATOMIC));
     access.set(Access::FLUSH_VISIBILITY, rights.contains(Rights::FLUSH));
     access.set(Access::FLUSH_PERSISTENCE, rights.contains(Rights::FLUSH) && commits);
@@ -301,6 +303,14 @@ mod tests {
         let adapter = offered(PeerOperations::ATOMIC_WRITE);
         let left = Capabilities::ATOMIC_WRITE | Capabilities::EMULATED_PERSISTENCE;
         assert_eq!(capabilities(true) & adapter, left);
+    }
+
+    #[test]
+    fn a_right_to_write_atomically_or_to_verify_is_no_right_to_write_or_read() {
+        let writes = access(Rights::ATOMIC_WRITE | Rights::VERIFY | Rights::ATOMIC, true);
+        assert!(!writes.intersects(Access::REMOTE_WRITE | Access::REMOTE_READ));
+        let all = access(Rights::all(), true);
+        assert!(all.contains(Access::PUSH | Access::REMOTE_ATOMIC));
     }
 
     #[test]

@@ -66,3 +66,23 @@ async fn a_device_keeps_its_length_and_takes_writes_and_flushes() {
     recorder.read(LEN - 7, &mut out).unwrap();
     assert_eq!(out, *b"written");
 }
+
+#[tokio::test]
+async fn a_file_that_may_have_lost_bytes_is_mapped_no_more() {
+    let recorder = Arc::new(Recorder::pmem(usize::try_from(LEN).unwrap()));
+    let rig = Rig::with_device(recorder as Arc<dyn pmem::Medium>);
+    for (key, name) in [(1, "device"), (2, "file")] {
+        let open = rig.open(name, key).await;
+        rig.map(open, 0, PAGE).await.unwrap();
+        let found = rig.session().open(open.id.persistent, open.id.volatile).unwrap();
+        found.node.poison(&found.entry);
+        let flush = FlushRequest { file_id: open.id };
+        if name == "device" {
+            let flushed = rig.ask(Command::FLUSH, |out| flush.emit(out)).await;
+            assert_eq!(flushed.map(drop), Err(NtStatus::DATA_ERROR));
+        }
+        // Its flushes of other bytes would succeed.
+        let later = rig.map(open, PAGE, PAGE).await;
+        assert_eq!(later.map(drop), Err(NtStatus::DATA_ERROR), "{name}");
+    }
+}

@@ -12,9 +12,9 @@ use super::mailbox::{Fetched, Item};
 use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
 use crate::connections::{Frame, Parcel};
-use crate::limits::UNAUTHENTICATED_FRAME_MAX;
+use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 
-/// A request that waits for the SMB side to return from a task.
+/// A request that waits for the SMB side to return from a task, or for answers to leave.
 #[derive(Debug)]
 pub(super) struct Waiting {
     frame: Vec<u8>,
@@ -107,7 +107,7 @@ impl Peer {
         }
     }
 
-    /// Handles a frame, or keeps it until the SMB side has returned and the frame's turn has come.
+    /// Handles a frame, or keeps it until the SMB side has returned, earlier answers have left and the frame's turn has come.
     pub(super) fn handle(
         &mut self,
         turn: &mut Turn<'_>,
@@ -115,7 +115,7 @@ impl Peer {
         place: Place,
         fetched: Option<Fetched>,
     ) -> Result<(), End> {
-        if self.smb.is_none() || !self.backlog.is_empty() {
+        if self.smb.is_none() || !self.backlog.is_empty() || self.is_ahead() {
             let waiting = Waiting { frame: frame.to_vec(), place, fetched };
             self.backlog_bytes += waiting.cost();
             if self.backlog_bytes > BACKLOG_MAX {
@@ -145,6 +145,7 @@ impl Peer {
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
         // Items that the handling posted, above all an RDMA Write, come before its answer.
         self.mailbox.collect(&mut self.items);
+        self.made_bytes += out.len();
         let room = smb.0.connection.take_room();
         self.items.push_back(Item::Frames(Parcel { frame: out, room }));
         outcome?;
@@ -163,7 +164,7 @@ impl Peer {
         });
     }
 
-    /// Handles requests that came while the SMB side was away, at most so many; `true` if there was one.
+    /// Handles requests that waited, at most so many; `true` if there was one.
     pub(super) fn work_off_backlog(
         &mut self,
         turn: &mut Turn<'_>,
@@ -171,6 +172,7 @@ impl Peer {
     ) -> Result<bool, End> {
         let mut worked = false;
         while self.smb.is_some()
+            && !self.is_ahead()
             && *most > 0
             && let Some(waiting) = self.backlog.pop_front()
         {
@@ -186,9 +188,14 @@ impl Peer {
         Ok(worked)
     }
 
-    /// Whether requests that came while the SMB side was away can be handled now.
+    /// Whether requests that waited can be handled now.
     pub(super) fn has_backlog(&self) -> bool {
-        !self.is_ending && self.smb.is_some() && !self.backlog.is_empty()
+        !self.is_ending && self.smb.is_some() && !self.backlog.is_empty() && !self.is_ahead()
+    }
+
+    /// Whether no more answers are made before some have left: no account counts those that are made at once.
+    fn is_ahead(&self) -> bool {
+        self.queued_bytes + self.made_bytes > GATHERED_MAX
     }
 
     /// Whether more bytes wait for the SMB side than should.

@@ -88,6 +88,8 @@ impl Peer {
                 }
             }
         }
+        // They are queued, and count there.
+        self.made_bytes = 0;
         Ok(())
     }
 
@@ -122,9 +124,6 @@ impl Peer {
         })?;
         self.queued_bytes += len;
         self.queued_messages += 1;
-        if self.queued_bytes > QUEUED_MAX {
-            return Err(End::PeerTakesNothing { queued: self.queued_bytes });
-        }
         Ok(())
     }
 
@@ -181,6 +180,3 @@ impl Peer {
         }
     }
 }
-
-/// Bytes of answers that a peer may leave unreceived before it is dropped.
-const QUEUED_MAX: usize = 64 << 20;

@@ -49,11 +49,13 @@ pub(super) struct Peer {
     pub(super) mailbox: Arc<Mailbox>,
     /// Items of the mailbox, in order, not done yet.
     pub(super) items: VecDeque<Item>,
-    /// Requests that came while the SMB side was away.
+    /// Requests that came while the SMB side was away, or while earlier answers had not left.
     pub(super) backlog: VecDeque<Waiting>,
     pub(super) backlog_bytes: usize,
     /// Bytes of answers that have not left.
     pub(super) queued_bytes: usize,
+    /// Bytes of answers among the items that were made at once.
+    pub(super) made_bytes: usize,
     /// Messages queued and sent since the start.
     pub(super) queued_messages: u64,
     pub(super) sent_messages: u64,
@@ -159,6 +161,7 @@ impl Peer {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             queued_bytes: 0,
+            made_bytes: 0,
             queued_messages: 0,
             sent_messages: 0,
             rooms: VecDeque::new(),

@@ -38,6 +38,7 @@ pub(crate) struct Peer {
     stalled: Option<Vec<u8>>,
     /// Grants a credit for each message that has come.
     pub(crate) grants: bool,
+    withheld: u16,
     /// Our own memory, which the server reads and writes.
     pub(crate) memory: Arc<dyn Medium>,
 }
@@ -83,6 +84,7 @@ impl Peer {
             ended: None,
             stalled: None,
             grants: true,
+            withheld: 0,
             welcome,
             memory: pmem::anonymous(MEMORY_LEN).unwrap(),
         })
@@ -127,9 +129,11 @@ impl Peer {
         self.transmit();
     }
 
-    /// Lets the server send one message more.
-    pub(crate) fn grant(&mut self) {
-        self.smbd.as_mut().unwrap().receives_posted(1);
+    /// Grants again, and what was not granted meanwhile.
+    pub(crate) fn resume(&mut self) {
+        self.grants = true;
+        let withheld = std::mem::take(&mut self.withheld);
+        self.smbd.as_mut().unwrap().receives_posted(withheld);
         self.transmit();
     }
 
@@ -189,6 +193,7 @@ impl Peer {
         };
         let whole = smbd.handle_receive(Instant::now(), &bytes).unwrap().map(<[u8]>::to_vec);
         smbd.receives_posted(u16::from(self.grants));
+        self.withheld += u16::from(!self.grants);
         if let Some(message) = whole {
             self.inbox.push_back(Incoming { message, invalidated: done.invalidated });
         }

@@ -1,5 +1,7 @@
 //! A group of replicated volumes on virtual time: `landfast-group-sim` over many seeds.
 
+pub(crate) mod mutants;
+
 use std::time::Duration;
 
 use clap::Args;
