@@ -51,9 +51,9 @@ fn write_on(group: &mut Group, source: u8, end: impl FnOnce(&mut Group)) -> Vec<
 fn has_them(group: &Group, source: u8, answered: &[u64]) {
     let device = &group.devices(source)[0];
     for (writer, answered) in (0_u64..).zip(answered) {
-        let mut found = [0; 8];
+        let mut found = [0; 512];
         device.read(writer * AREA, &mut found).unwrap();
-        let found = u64::from_le_bytes(found);
+        let found = u64::from_le_bytes(*found.first_chunk().unwrap());
         assert!(found >= *answered, "writer {writer}: write {answered} is lost, {found} is there");
     }
 }
