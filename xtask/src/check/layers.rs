@@ -150,7 +150,17 @@ const ALLOWED: [(&str, &[&str]); 29] = [
         &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
     ),
     ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
-    ("landfast-replica", &["landfast-basics", "landfast-pmem", "landfast-block", "landfast-log"]),
+    (
+        "landfast-replica",
+        &[
+            "landfast-basics",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-remote",
+            "landfast-block",
+            "landfast-log",
+        ],
+    ),
     ("landfast-store", &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-remote"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
