@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use tree::{Admission, withhold_set_id};
 
 use crate::args::{Serve, Signing};
-use crate::config::{Guests, Kerberos, Settings, Share, people};
+use crate::config::{self, Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::metrics::{Endpoint, of_server};
@@ -77,6 +77,8 @@ async fn serve(
     if let Some(control) = &mut control {
         control.serve(running.observer());
     }
+    let emulate = settings.emulate_persistence;
+    let store = crate::store::serve::beside(&options.store, settings.listen, emulate).await?;
     let observer = running.observer();
     let figures = move || observer.report(0).map_or_else(Vec::new, |report| of_server(&report));
     let metrics = match settings.metrics {
@@ -106,6 +108,9 @@ async fn serve(
         }
     }
     notify::say(notify::STOPPING);
+    if let Some(store) = store {
+        crate::store::serve::stop_it(store).await;
+    }
     running.shutdown().await;
     Ok(())
 }
@@ -185,7 +190,7 @@ async fn reload(
     if !reloaded.unchanged.is_empty() {
         let names = reloaded.unchanged.join(", ");
         warn!(
-            "SIGHUP: path, devices, volumes and persistent_opens change with the next start: shares {names}"
+            "SIGHUP: path, devices, volumes, persistent_opens, residency and flash_budget change with the next start: shares {names}"
         );
     }
     if !reloaded.moved.is_empty() {
@@ -281,6 +286,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         users: users(settings)?,
         limits,
         push,
+        flash_budget: settings.flash_budget,
         ..ServerConfig::new(settings.listen)
     })
 }
@@ -307,6 +313,12 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
         },
         persistent_opens: share.persistent_opens.clone(),
         devices: share.devices.clone(),
+        residency: match share.residency {
+            Some(config::Residency::Lazy) => tree::Residency::Lazy,
+            Some(config::Residency::Eager) => tree::Residency::Eager,
+            None => tree::Residency::Automatic,
+        },
+        flash_budget: share.flash_budget,
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     }

@@ -36,9 +36,25 @@ impl Client {
     /// # Panics
     /// Inside an async runtime, as all calls of this module.
     pub fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
-        let runtime = runtime().map_err(ConnectionError::from)?;
+        let runtime = Arc::new(runtime().map_err(ConnectionError::from)?);
+        Self::connect_on(runtime, url, options)
+    }
+
+    /// [`Client::connect`] on a runtime that the caller has, with threads of its own and all drivers. The runtime lives
+    /// at least as long as this client, its files and its regions.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Panics
+    /// Inside an async runtime.
+    pub fn connect_on(
+        runtime: Arc<Runtime>,
+        url: &SmbUrl,
+        options: &ConnectOptions,
+    ) -> Result<Self, ClientError> {
         let inner = runtime.block_on(crate::Client::connect(url, options))?;
-        Ok(Self { runtime: Arc::new(runtime), inner })
+        Ok(Self { runtime, inner })
     }
 
     /// The async client behind this one.

@@ -7,6 +7,8 @@ use basics::Environment;
 use smb::Guid;
 use smb::negotiate::Dialect;
 
+use crate::url::SmbUrl;
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -67,6 +69,17 @@ impl Default for ConnectOptions {
             push_addresses: Vec::new(),
             environment: Environment::host(),
         }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults for the user of `url`: whoever names no user connects as a guest, who has no key to sign with.
+    pub fn for_user_of(url: &SmbUrl) -> Self {
+        let signing = match url.user.is_empty() {
+            true => Protection::IfRequired,
+            false => Protection::Required,
+        };
+        Self { signing, ..Self::default() }
     }
 }
 

@@ -81,6 +81,24 @@ impl SmbUrl {
         let others = self.others.iter().map(|(host, port)| (host.as_str(), *port));
         std::iter::once((self.host.as_str(), self.port)).chain(others)
     }
+
+    /// The same address with the password of the environment ([`PASSWORD_VARIABLE`]), where `ps` does not show it, if the
+    /// address names a user and no password. A guest proves nothing: a server that nobody has named a user to gets no
+    /// proof that it could use to guess the password.
+    #[must_use]
+    pub fn with_password_of_environment(self) -> Self {
+        self.with_password_if_needed(|| std::env::var(PASSWORD_VARIABLE).ok())
+    }
+
+    fn with_password_if_needed(mut self, password: impl FnOnce() -> Option<String>) -> Self {
+        if self.password.is_empty()
+            && !self.user.is_empty()
+            && let Some(password) = password()
+        {
+            self.password = password.into();
+        }
+        self
+    }
 }
 
 impl fmt::Debug for SmbUrl {
@@ -165,6 +183,8 @@ pub enum UrlError {
 const DEFAULT_PORT: u16 = 445;
 /// As many as a group of replicated volumes has members.
 const SERVERS_MAX: usize = 8;
+/// The environment variable that holds the password of a user whose address has none.
+pub const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";
 
 #[cfg(test)]
 mod tests {
@@ -218,6 +238,17 @@ mod tests {
             (format!("smb://{}z/share", "a,".repeat(SERVERS_MAX)), UrlError::ConfigServers),
         ] {
             assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_user_without_a_password_gets_that_of_the_environment() {
+        for (text, password) in
+            [("smb://u@h/s", "kept"), ("smb://u:own@h/s", "own"), ("smb://h/s", "")]
+        {
+            let url: SmbUrl = text.parse().unwrap();
+            let url = url.with_password_if_needed(|| Some("kept".into()));
+            assert_eq!(url.password.as_str(), password, "{text}");
         }
     }
 

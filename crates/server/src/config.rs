@@ -55,6 +55,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Whether and how regions are mapped for one-sided access.
     pub push: PushPolicy,
+    /// Most bytes of memory for the pages of files that are mapped lazily; none: an eighth of the machine's.
+    pub flash_budget: Option<u64>,
 }
 
 impl ServerConfig {
@@ -77,6 +79,7 @@ impl ServerConfig {
             encrypt_required: false,
             limits: Limits::default(),
             push: PushPolicy::default(),
+            flash_budget: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::body::{Body, DeviceError};
 use super::error::ShareError;
 use super::inode::{self, FileKey};
+use super::residency::Residency;
 
 /// The admission of a user to a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,6 +76,10 @@ pub struct ShareConfig {
     pub devices: Vec<PathBuf>,
     /// Bodies of other crates that are files of the share's top directory.
     pub shown: Vec<Shown>,
+    /// Whether pages of mapped files come into memory when they are asked for.
+    pub residency: Residency,
+    /// Most bytes of memory for such pages of this share; none: the budget of the server.
+    pub flash_budget: Option<u64>,
     /// Lets push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -95,6 +100,8 @@ impl ShareConfig {
             persistent_opens: None,
             devices: Vec::new(),
             shown: Vec::new(),
+            residency: Residency::Automatic,
+            flash_budget: None,
             emulate_persistence: false,
         }
     }

@@ -216,6 +216,11 @@ impl Entry {
         self.body.inline_io()
     }
 
+    /// What the pages of the file do, if a region of it is mapped lazily.
+    pub fn pages(&self) -> Option<flash::FileStats> {
+        self.body.mappable().ok()?.pages()
+    }
+
     /// The durability class of a write to this file.
     pub fn class(&self) -> DurabilityClass {
         self.body.class()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::config::{Admission, ShareConfig};
+use super::residency::Residency;
 use crate::lock_order as order;
 use basics::ordered::{RwLock, RwLockReadGuard};
 
@@ -89,6 +90,8 @@ pub(super) struct Fixed {
     devices: Vec<PathBuf>,
     /// Names and sources of the bodies that are shown.
     pub(super) shown: Vec<(String, PathBuf)>,
+    residency: Residency,
+    flash_budget: Option<u64>,
     pub(super) emulate_persistence: bool,
 }
 
@@ -99,6 +102,8 @@ impl Fixed {
             persistent_opens: config.persistent_opens.clone(),
             devices: config.devices.clone(),
             shown: config.shown.iter().map(|it| (it.name.clone(), it.source.clone())).collect(),
+            residency: config.residency,
+            flash_budget: config.flash_budget,
             emulate_persistence: config.emulate_persistence,
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct Costs {
     pub(super) engines: u32,
     /// What an engine spends on a miss besides.
     pub(super) miss_ns: f64,
+    /// What the metadata take for one look or change, at one place.
+    pub(super) meta_ns: f64,
     pub(super) nic_bytes_per_s: f64,
     /// One way through NICs and switches, without waiting.
     pub(super) wire_ns: f64,
@@ -51,6 +53,7 @@ impl Costs {
             engine_byte_ns: cost("engine_byte_ns")?,
             engines: cost("engines")? as u32,
             miss_ns: cost("miss_ns")?,
+            meta_ns: cost("meta_ns")?,
             nic_bytes_per_s: cost("nic_bytes_per_s")?,
             wire_ns: cost("wire_ns")?,
             flash_ns: cost("flash_ns")?,

@@ -17,10 +17,11 @@ pub(super) enum Station {
     Engine,
     Flash,
     ServerOut,
+    Metadata,
 }
 
 impl Station {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::ClientCore,
         Self::ClientOut,
         Self::ClientIn,
@@ -29,6 +30,7 @@ impl Station {
         Self::Engine,
         Self::Flash,
         Self::ServerOut,
+        Self::Metadata,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Station {
             Self::Engine => "engine threads",
             Self::Flash => "flash",
             Self::ServerOut => "a server's NIC, sending",
+            Self::Metadata => "the metadata",
         }
     }
 }
@@ -156,6 +159,7 @@ impl<'a> Run<'a> {
         let flash_lanes = ((costs.flash_iops * costs.flash_ns / 1e9) as u32).max(1);
         let of = |kind| match kind {
             Station::Uplink => Stations::new(racks, 1),
+            Station::Metadata => Stations::new(1, 1),
             Station::Engine => Stations::new(servers, costs.engines),
             Station::Flash => Stations::new(servers, flash_lanes),
             _ => Stations::new(servers, 1),
@@ -191,11 +195,19 @@ impl<'a> Run<'a> {
                 self.operations.len() - 1
             }
         };
+        let begins = match self.work.maps {
+            true => {
+                let asked = now + self.costs.wire_ns as u64;
+                let told = self.serve(Station::Metadata, 0, asked, self.costs.meta_ns);
+                told + self.costs.wire_ns as u64
+            }
+            false => now,
+        };
         let first = self.server();
         for of in 0..self.work.fan {
             // Stripes and copies lie at servers in a row.
             let server = (first + of) % self.servers;
-            self.order(now, Part { operation: at, server, stage: 0 });
+            self.order(begins, Part { operation: at, server, stage: 0 });
         }
     }
 
@@ -326,6 +338,7 @@ mod tests {
         engine_byte_ns: 0.001,
         engines: 1,
         miss_ns: 100.0,
+        meta_ns: 50_000.0,
         nic_bytes_per_s: 12.5e9,
         wire_ns: 1000.0,
         flash_ns: 80_000.0,
@@ -333,8 +346,16 @@ mod tests {
         flash_bytes_per_s: 3e9,
     };
 
-    const READ: Work =
-        Work { name: "", depth: 32, request: 64, response: 4096, fan: 1, misses: 0, hot: 0 };
+    const READ: Work = Work {
+        name: "",
+        depth: 32,
+        request: 64,
+        response: 4096,
+        fan: 1,
+        misses: 0,
+        hot: 0,
+        maps: false,
+    };
 
     fn near(found: f64, wanted: f64) -> bool {
         (found - wanted).abs() < wanted * 0.1
@@ -364,6 +385,13 @@ mod tests {
         let even = play(&COSTS, &READ, 20, 1000, 1.0);
         let hot = play(&COSTS, &Work { hot: 90, ..READ }, 20, 1000, 1.0);
         assert!(hot.rate < even.rate / 2.0, "{hot:?} {even:?}");
+    }
+
+    #[test]
+    fn metadata_at_one_place_hold_all_who_map() {
+        let found = play(&COSTS, &Work { depth: 1, fan: 10, maps: true, ..READ }, 40, 100, 1.0);
+        assert_eq!(found.busiest().0, Station::Metadata);
+        assert!(near(found.rate, 20_000.0), "{found:?}");
     }
 
     #[test]

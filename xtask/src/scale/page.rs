@@ -139,5 +139,5 @@ const TOP: f64 = 24.0;
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const LEGEND: f64 = 330.0;
-const COLOURS: [&str; 7] =
-    ["#1b6ca8", "#d1495b", "#8d5a97", "#2e8b57", "#e09f3e", "#444444", "#17a2b8"];
+const COLOURS: [&str; 8] =
+    ["#1b6ca8", "#d1495b", "#8d5a97", "#2e8b57", "#e09f3e", "#444444", "#17a2b8", "#7f7f00"];

@@ -15,13 +15,23 @@ pub(super) struct Work {
     pub(super) misses: u32,
     /// Of a hundred operations so many go to one server of ten.
     pub(super) hot: u32,
+    /// Asks the metadata first, which are at one place for all.
+    pub(super) maps: bool,
 }
 
-const PLAIN: Work =
-    Work { name: "", depth: 32, request: 64, response: 4096, fan: 1, misses: 0, hot: 0 };
+const PLAIN: Work = Work {
+    name: "",
+    depth: 32,
+    request: 64,
+    response: 4096,
+    fan: 1,
+    misses: 0,
+    hot: 0,
+    maps: false,
+};
 
 /// All of them.
-pub(super) const WORK: [Work; 7] = [
+pub(super) const WORK: [Work; 8] = [
     Work { name: "read 4 KiB, resident", ..PLAIN },
     Work { name: "read 4 KiB, a tenth from flash", misses: 10, ..PLAIN },
     Work { name: "read 4 KiB, all from flash", misses: 100, ..PLAIN },
@@ -35,4 +45,12 @@ pub(super) const WORK: [Work; 7] = [
     },
     Work { name: "read 1 MiB over 16 stripes", depth: 4, response: 65_536, fan: 16, ..PLAIN },
     Work { name: "read 4 KiB, half of it at a tenth of the servers", hot: 50, ..PLAIN },
+    Work {
+        name: "map a region of 10 pieces",
+        depth: 1,
+        response: 256,
+        fan: 10,
+        maps: true,
+        ..PLAIN
+    },
 ];

@@ -37,6 +37,8 @@ pub(super) struct File {
     pub(super) control: Option<PathBuf>,
     pub(super) metrics: Option<SocketAddr>,
     pub(super) run_as: Option<String>,
+    #[serde(default, deserialize_with = "super::arguments::some_size")]
+    pub(super) flash_budget: Option<u64>,
     #[serde(default)]
     pub(super) share: Vec<Share>,
     #[serde(default)]

@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) kerberos: Option<Kerberos>,
     /// The user to serve as, if root starts the server.
     pub(crate) run_as: Option<Account>,
+    /// Most bytes of memory for pages of files that are mapped lazily.
+    pub(crate) flash_budget: Option<u64>,
     /// The file of these settings; read again on SIGHUP.
     pub(crate) config: Option<PathBuf>,
 }
@@ -79,6 +81,11 @@ pub(crate) struct Share {
     /// Volumes that are files of the directory.
     #[serde(default, rename = "volume")]
     pub(crate) volumes: Vec<SharedVolume>,
+    /// Whether pages of mapped files come into memory when they are asked for; `None`: those of long files.
+    pub(crate) residency: Option<Residency>,
+    /// Most bytes for these pages.
+    #[serde(default, deserialize_with = "arguments::some_size")]
+    pub(crate) flash_budget: Option<u64>,
 }
 
 impl Share {
@@ -95,6 +102,8 @@ impl Share {
             persistent_opens: None,
             devices: Vec::new(),
             volumes: Vec::new(),
+            residency: None,
+            flash_budget: None,
         }
     }
 }
@@ -105,6 +114,14 @@ impl Share {
 pub(crate) struct SharedVolume {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
+}
+
+/// When pages of mapped files come into memory.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Residency {
+    Lazy,
+    Eager,
 }
 
 /// The rights of guests on a share.
@@ -155,6 +172,13 @@ impl Settings {
         for text in &options.guests {
             arguments::guests(text, &mut shares)?;
         }
+        for text in &options.residency {
+            arguments::residency(text, &mut shares)?;
+        }
+        let mut flash_budget = file.flash_budget;
+        for text in &options.flash_budgets {
+            arguments::flash_budget(text, &mut flash_budget, &mut shares)?;
+        }
         let given = options.users.iter().map(|text| arguments::user(text));
         let users = people::accounts(file.user, given.collect::<Result<_, _>>()?)?;
         shares.iter().try_for_each(people::check_share)?;
@@ -197,6 +221,7 @@ impl Settings {
                 .or(file.rdma_listen)
                 .unwrap_or_else(|| SocketAddr::new(listen.ip(), RDMA_PORT)),
             run_as: run_as.as_deref().map(Account::find).transpose()?,
+            flash_budget,
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
@@ -401,6 +426,35 @@ mod tests {
         assert_eq!(with("data=/dev/dax1.0").unwrap().shares[1].devices.len(), 1);
         for wrong in ["/dev/dax1.0", "nowhere=/dev/dax1.0", "data="] {
             assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn residency_and_budgets_are_of_the_server_or_of_a_share() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "flash_budget = \"2G\"\n[[share]]\nname = \"big\"\npath = \"/x\"\nresidency = \"lazy\"\n\
+            flash_budget = \"64M\"\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["--user", "a:b", "--config", path.to_str().unwrap()];
+        let settings = gather(&file).unwrap();
+        assert_eq!(settings.flash_budget, Some(2 << 30));
+        assert_eq!(settings.shares[0].residency, Some(Residency::Lazy));
+        assert_eq!(settings.shares[0].flash_budget, Some(64 << 20));
+        let with = |option, value| gather(&[&file[..], &[option, value]].concat());
+        let settings = with("--flash-budget", "Big=128M").unwrap();
+        assert_eq!(settings.shares[0].flash_budget, Some(128 << 20));
+        assert_eq!(with("--flash-budget", "1G").unwrap().flash_budget, Some(1 << 30));
+        let settings = with("--residency", "big=eager").unwrap();
+        assert_eq!(settings.shares[0].residency, Some(Residency::Eager));
+        for (option, wrong) in [
+            ("--residency", "big=cold"),
+            ("--residency", "lazy"),
+            ("--flash-budget", "small=1G"),
+            ("--flash-budget", "4X"),
+            ("--flash-budget", "4K"),
+        ] {
+            assert!(matches!(with(option, wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }
     }
 

@@ -22,6 +22,7 @@ impl Settings {
             control,
             metrics,
             run_as,
+            flash_budget,
             // Changes of these fields apply at once.
             shares: _,
             users: _,
@@ -45,6 +46,7 @@ impl Settings {
         keep(&mut kept, "control", control, &before.control);
         keep(&mut kept, "metrics", metrics, &before.metrics);
         keep(&mut kept, "run_as", run_as, &before.run_as);
+        keep(&mut kept, "flash_budget", flash_budget, &before.flash_budget);
         kept
     }
 }

@@ -104,9 +104,12 @@ impl World<'_> {
             return;
         };
         let may = dead.last_in_sync.contains(MemberId(member));
-        let lives = self.members[usize::from(member)].process.is_some();
-        if lives && (may || self.plan.forces) {
-            let by_force = !may;
+        let asked = &self.members[usize::from(member)];
+        let lives = asked.process.is_some();
+        // By mistake a member is asked, too, that knows that it lacks what was acknowledged. It has to refuse.
+        let knows = !asked.disk.label.in_sync.contains(MemberId(member));
+        if lives && (may || self.plan.forces || knows) {
+            let by_force = !may && self.plan.forces;
             self.step(member, Event::Wanted(Wish::Promote { nonce, above, by_force }));
         }
     }
