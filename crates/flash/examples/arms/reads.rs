@@ -34,9 +34,10 @@ impl Reader {
     pub(crate) fn open(
         server: &mut Server,
         connections: usize,
-        crc: bool,
+        arm: &str,
     ) -> Result<Self, Failure> {
-        Self::open_with(server, connections, crc, PollPolicy::Spin, false)
+        let (crc, by_messages) = (arm == "push" || arm == "eager", arm == "messages");
+        Self::open_with(server, connections, crc, PollPolicy::Spin, by_messages)
     }
 
     pub(crate) fn open_with(
