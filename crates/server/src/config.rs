@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::{PollPolicy, ProviderChoice};
+use smb::Guid;
 use smb::auth::{UserList, UserStore};
 use tree::ShareConfig;
 
@@ -39,6 +40,9 @@ pub struct ServerConfig {
     /// A capture file for all bytes that RDMA clients send and receive. For diagnosis, not for
     /// speed. Provider `verbs` cannot show bytes and refuses.
     pub rdma_capture: Option<PathBuf>,
+    /// The GUID by which clients know the server; none: a new one each time it starts. Servers that take a share over
+    /// from each other have one.
+    pub guid: Option<Guid>,
     /// The exported shares.
     pub shares: Vec<ShareConfig>,
     /// The users who may log on.
@@ -68,6 +72,7 @@ impl ServerConfig {
             rdma_polling: PollPolicy::Adaptive,
             rdma_threads: 1,
             rdma_capture: None,
+            guid: None,
             shares: Vec::new(),
             users: Users::default(),
             signing: SigningPolicy::Required,

@@ -105,7 +105,7 @@ impl Server {
             users: config.users,
             signing: config.signing,
             encrypt_required: config.encrypt_required,
-            guid: Guid(guid),
+            guid: config.guid.unwrap_or(Guid(guid)),
             tcp_address: Some(tcp_address),
             announced: config.announced,
             push: Push::new(config.push, environment.clock.clone(), Handle::current()),

@@ -231,6 +231,11 @@ impl Entry {
         self.body.clones()
     }
 
+    /// Whether the body frees ranges that are zeroed, whatever the inode says.
+    pub(super) fn frees(&self) -> bool {
+        self.body.is_sparse()
+    }
+
     /// The bytes that the file occupies, those behind its end included.
     pub(super) fn occupied(&self) -> u64 {
         self.body.occupied()
@@ -422,7 +427,7 @@ impl Entry {
 
     fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
         if self.is_device {
-            return Metadata::of_device(self.facts_fd(), self.data_size()?);
+            return Metadata::of_device(self.facts_fd(), &*self.body);
         }
         Metadata::of(self.facts_fd())
     }

@@ -8,7 +8,7 @@
 //!   [`durable_names`]: what a crash leaves of names;
 //! * [`opening`]: from a path to an entry; [`share`]: the share, which [`config`] and [`policy`] describe;
 //! * of an open file: [`modified`] with [`marks`]: what a change does to its facts; [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
-//! * [`lookup`]: from path to inode, inside the share only; [`devices`]: nodes that stand for bytes elsewhere; [`body`]: what the bytes of a file are;
+//! * [`lookup`]: from path to inode, inside the share only; [`devices`], [`shown`]: nodes and files that stand for bytes elsewhere; [`body`]: what the bytes of a file are;
 //! * what a share remembers: [`names`] with [`forgetting`], [`tunnel`], [`unsynced`], [`name_locks`], [`journal`] and [`left_over`] with [`identity`];
 //! * what the kernel knows of an inode: [`metadata`], [`attributes`], [`binding`], [`mounts`] with [`probe`], [`set_id`], [`xattr`], [`inode`], [`file_time`];
 //! * words without the kernel: [`name`], [`short`], [`stream_name`], [`pattern`], [`inline`], [`rights`], [`limits`], [`error`].
@@ -72,6 +72,7 @@ pub mod rights;
 mod set_id;
 mod share;
 mod short;
+mod shown;
 mod stream_name;
 mod streams;
 mod sweep;
@@ -85,7 +86,7 @@ mod xattr;
 pub use attributes::DosAttributes;
 pub use body::{Body, DeviceError, Flushes, MapFailure, MapRefusal, Mappable, Span};
 pub use change::Replace;
-pub use config::{Admission, ShareConfig, ShareOpenError};
+pub use config::{Admission, ShareConfig, ShareOpenError, Shown};
 pub use creation::{New, NewName};
 pub use directory::{Enumeration, Listed, Looks, Next};
 pub use emptying::Anew;

@@ -12,7 +12,7 @@ use pmem::DurabilityClass;
 
 #[cfg(any(test, feature = "testing"))]
 use super::body::Body;
-use super::config::{ShareConfig, ShareOpenError, check_share_name};
+use super::config::{ShareConfig, ShareOpenError, Shown, check_share_name};
 use super::devices::Devices;
 use super::error::ShareError;
 use super::inline::InlineIo;
@@ -49,6 +49,8 @@ pub struct Share {
     pub(super) names: Names,
     pub(super) tunnel: Tunnel,
     pub(super) devices: Devices,
+    /// Bodies that are shown once the share takes over.
+    pub(super) to_show: Vec<Shown>,
     pub(super) journal: Option<Journal>,
     /// Opens at the end of an earlier server, until they are restored or given up.
     pub(super) left_over: LeftOver,
@@ -71,7 +73,7 @@ impl Share {
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
         let (mounts, environment) = (Mounts::default(), Environment::host());
         let top = mounts.of(&root).map_err(failed)?;
-        Ok(Self {
+        let share = Self {
             name: config.name.clone(),
             root,
             root_key,
@@ -85,12 +87,15 @@ impl Share {
             names: Names::default(),
             tunnel: Tunnel::default(),
             devices,
+            to_show: config.shown.clone(),
             journal: None,
             left_over: LeftOver::new(Vec::new(), environment.clock.now()),
             links: Arc::default(),
             environment,
             pages: Pages::new(config.residency, config.flash_budget),
-        })
+        };
+        share.look_at_shown(&config.shown)?;
+        Ok(share)
     }
 
     /// Joins the account of unsynced names, the cache of names of directories, and the locks of names and links of

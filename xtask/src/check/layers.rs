@@ -6,7 +6,7 @@
 //! 2  rdma  (basics, pmem, iwarp)
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem, flash)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
-//! 5  log   (basics, pmem, remote)
+//! 5  log   (basics, pmem, remote)   store   (basics, pmem, rdma, remote)
 //! 5  block  (pmem)   volume   nbd   fuse  (block; volume: pmem)
 //! 6  cli   (all)
 //!    model   siw_peer  (programs for tests: libraries)
@@ -103,7 +103,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 29] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-flash", &["landfast-pmem"]),
@@ -145,7 +145,23 @@ const ALLOWED: [(&str, &[&str]); 27] = [
     ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
-    ("landfast-replica", &["landfast-basics", "landfast-pmem", "landfast-block", "landfast-log"]),
+    (
+        "landfast-capi",
+        &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
+    ),
+    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
+    (
+        "landfast-replica",
+        &[
+            "landfast-basics",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-remote",
+            "landfast-block",
+            "landfast-log",
+        ],
+    ),
+    ("landfast-store", &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-remote"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     (
@@ -188,6 +204,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-redb-backend",
     "landfast-sqlite",
     "landfast-replica",
+    "landfast-store",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];

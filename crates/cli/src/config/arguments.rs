@@ -4,10 +4,11 @@
 use serde::{Deserialize as _, Deserializer};
 use server::Announced;
 
-use super::{Guests, Kerberos, Residency, Share, User};
+use super::{Guests, Kerberos, Residency, Share, SharedVolume, User};
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::size::size;
+use crate::volume::name_and_path;
 
 pub(super) fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
     let Some(keytab) = &options.keytab else { return file };
@@ -37,6 +38,16 @@ pub(super) fn device(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
         return Err(refused("the path must be there"));
     }
     share.devices.push(path.into());
+    Ok(())
+}
+
+pub(super) fn volume(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--volume", value: text.into(), why };
+    let (share, named) =
+        text.split_once('=').ok_or_else(|| refused("write SHARE=PATH or SHARE=NAME=PATH"))?;
+    let share = self::named(share, shares).ok_or_else(|| refused(NO_SHARE))?;
+    let (name, path) = name_and_path(named)?;
+    share.volumes.push(SharedVolume { name, path });
     Ok(())
 }
 

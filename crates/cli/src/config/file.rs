@@ -29,6 +29,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) emulate_persistence: bool,
     pub(super) signing: Option<Signing>,
+    pub(super) server_guid: Option<String>,
     pub(super) recall_grace_ms: Option<u64>,
     pub(super) keepalive_s: Option<u64>,
     pub(super) users_file: Option<PathBuf>,

@@ -17,6 +17,7 @@ impl Settings {
             emulate_persistence,
             signing,
             recall_grace,
+            guid,
             keepalive,
             control,
             metrics,
@@ -40,6 +41,7 @@ impl Settings {
         keep(&mut kept, "emulate_persistence", emulate_persistence, &before.emulate_persistence);
         keep(&mut kept, "signing", signing, &before.signing);
         keep(&mut kept, "recall_grace_ms", recall_grace, &before.recall_grace);
+        keep(&mut kept, "server_guid", guid, &before.guid);
         keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
         keep(&mut kept, "control", control, &before.control);
         keep(&mut kept, "metrics", metrics, &before.metrics);

@@ -109,6 +109,11 @@ pub trait Body: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether ranges that are zeroed give their room back, so that the file counts as sparse for good.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
     /// Zeroes bytes without moving their end; frees their room if the file `is_sparse`.
     fn zero(&self, _span: Span, _is_sparse: bool) -> Result<(), ShareError> {
         Err(ShareError::Unsupported)
