@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use basics::Environment;
+use smb::Guid;
 use smb::negotiate::Dialect;
 
 use crate::url::SmbUrl;
@@ -35,6 +36,8 @@ pub struct ConnectOptions {
     pub call_timeout: Duration,
     /// Most bytes of memory that the entries of one listing may take.
     pub listing_bytes_max: usize,
+    /// The identity of the client, by which a server gives an open back whose connection was lost; `None` draws one.
+    pub client_guid: Option<Guid>,
     /// Further addresses at which the client may look for the push listener of the server, beside the address
     /// of the SMB connection and those that the server announces over it.
     pub push_addresses: Vec<IpAddr>,
@@ -62,6 +65,7 @@ impl Default for ConnectOptions {
             answer_timeout: Duration::from_secs(60),
             call_timeout: Duration::from_secs(300),
             listing_bytes_max: 512 << 20,
+            client_guid: None,
             push_addresses: Vec::new(),
             environment: Environment::host(),
         }

@@ -2,25 +2,31 @@
 //! the log alone, in turns.
 //!
 //! ```text
-//!   group_cost DIRECTORY [SECONDS] [ROUNDS]
+//!   group_cost DIRECTORY [SECONDS] [ROUNDS] [MICROSECONDS]
 //! ```
+//! With MICROSECONDS all that goes between the members is held up for so long in each direction.
+//!
 //! Each row is a pattern of writes; rates are medians over the rounds, and the ratio is that of the medians. The members are
 //! threads of one process, each with a log and a volume in files of its own below DIRECTORY.
 
 use std::error::Error;
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use basics::Environment;
 use block::{BlockDevice, FileDevice, Survives};
+use rdma::{PollPolicy, ProviderChoice};
 use replica::core::{Config, Congestion, Core, Mode};
 use replica::format::Geometry;
+use replica::one_sided::OneSidedOptions;
 use replica::ring::{CreateOptions, Ring};
-use replica::runtime::{Member, Setup};
+use replica::runtime::{Member, Setup, Way};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::NoWitness;
 use replica::{GroupId, MemberId, MemberSet};
@@ -35,37 +41,53 @@ const PATTERNS: [(usize, u64); 4] = [(4096, 1), (4096, 32), (128 << 10, 1), (128
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let directory = words.next().ok_or("group_cost DIRECTORY [SECONDS] [ROUNDS]")?;
+    let directory = words.next().ok_or("group_cost DIRECTORY [SECONDS] [ROUNDS] [MICROSECONDS]")?;
     let seconds: f64 = words.next().map_or(Ok(1.0), |word| word.parse())?;
     let rounds: usize = words.next().map_or(Ok(5), |word| word.parse())?;
+    let delay = Duration::from_micros(words.next().map_or(Ok(0), |word| word.parse())?);
     let place = tempfile::tempdir_in(directory)?;
     let arms = [
-        ("alone", group(&place.path().join("alone"), 1)?),
-        ("two members", group(&place.path().join("two"), 2)?),
+        group(&place.path().join("alone"), 1, None, delay)?,
+        group(&place.path().join("tcp"), 2, None, delay)?,
+        group(&place.path().join("rdma"), 2, Some(PollPolicy::Adaptive), delay)?,
     ];
     let class = pmem::classify(&File::open(place.path().join("alone-0/ring"))?)?;
-    println!("logs of class {class}; {rounds} rounds of {seconds} s each, in turns");
     println!(
-        "{:>9} {:>4} {:>14} {:>14} {:>7} {:>12} {:>12}",
-        "bytes", "QD", "alone /s", "two /s", "ratio", "alone us", "two us"
+        "logs of class {class}; {rounds} rounds of {seconds} s each, in turns; {} us more each way",
+        delay.as_micros()
+    );
+    println!(
+        "{:>7} {:>4} {:>10} {:>10} {:>10} {:>6} {:>6} {:>10} {:>10} {:>10}",
+        "bytes",
+        "QD",
+        "alone /s",
+        "TCP /s",
+        "RDMA /s",
+        "TCP",
+        "RDMA",
+        "alone us",
+        "TCP us",
+        "RDMA us"
     );
     for (len, depth) in PATTERNS {
-        let mut rates = [Vec::new(), Vec::new()];
+        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..rounds {
-            for (rates, (_, members)) in rates.iter_mut().zip(&arms) {
+            for (rates, members) in rates.iter_mut().zip(&arms) {
                 rates.push(rate(members, len, depth, Duration::from_secs_f64(seconds)));
             }
         }
-        let [alone, two] = rates.map(|mut rates| {
+        let [alone, tcp, rdma] = rates.map(|mut rates| {
             rates.sort_by(f64::total_cmp);
             rates[rates.len() / 2]
         });
         let us = |rate: f64| 1e6 * number(depth) / rate;
         println!(
-            "{len:>9} {depth:>4} {alone:>14.0} {two:>14.0} {:>7.2} {:>12.1} {:>12.1}",
-            two / alone,
+            "{len:>7} {depth:>4} {alone:>10.0} {tcp:>10.0} {rdma:>10.0} {:>6.2} {:>6.2} {:>10.1} {:>10.1} {:>10.1}",
+            tcp / alone,
+            rdma / alone,
             us(alone),
-            us(two)
+            us(tcp),
+            us(rdma)
         );
     }
     Ok(())
@@ -108,14 +130,26 @@ const fn number(count: u64) -> f64 {
 }
 
 /// A group whose member 0 is the source, and all others are in sync.
-fn group(path: &Path, count: u8) -> Result<Vec<Member>> {
+fn group(
+    path: &Path,
+    count: u8,
+    one_sided: Option<PollPolicy>,
+    delay: Duration,
+) -> Result<Vec<Member>> {
     let listeners = (0..count)
         .map(|_| Listener::bind("127.0.0.1:0"))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    let addresses: Vec<(MemberId, Vec<String>)> = (0..)
-        .map(MemberId)
-        .zip(listeners.iter().map(|it| vec![it.local_addr().to_string()]))
-        .collect();
+    let mut addresses: Vec<(MemberId, Vec<String>)> = Vec::new();
+    let mut engines = Vec::new();
+    for (member, listener) in (0..count).map(MemberId).zip(&listeners) {
+        let address = delayed(listener.local_addr(), delay)?;
+        addresses.push((member, vec![address.to_string()]));
+        if !delay.is_zero() {
+            // A port that is free now; nobody else on this machine asks for the same one soon.
+            let engine = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+            engines.push((member, engine, delayed(engine, delay)?));
+        }
+    }
     let all = (0..count).fold(MemberSet::NONE, |all, it| all.with(MemberId(it)));
     let mut members = Vec::new();
     for (me, listener) in (0..count).zip(listeners) {
@@ -124,21 +158,7 @@ fn group(path: &Path, count: u8) -> Result<Vec<Member>> {
             path.file_name().and_then(|name| name.to_str()).unwrap_or("group")
         ));
         std::fs::create_dir_all(directory.join("kept"))?;
-        let config = Config {
-            group: GroupId(*b"what it will be."),
-            me: MemberId(me),
-            my_mode: Mode::Sync,
-            others: all.without(MemberId(me)).iter().map(|other| (other, Mode::Sync)).collect(),
-            volumes: vec![SIZE],
-            capacity: CAPACITY,
-            least_in_sync: u32::from(count),
-            has_witness: false,
-            congestion: Congestion::DirtyMap,
-            window: 16 << 20,
-            silence_ns: 10_000_000_000,
-            retention_ns: 0,
-            copy_window: 8 << 20,
-        };
+        let config = config(MemberId(me), all);
         let options = CreateOptions {
             geometry: Geometry::new(CAPACITY, 1),
             overwrite: false,
@@ -165,6 +185,15 @@ fn group(path: &Path, count: u8) -> Result<Vec<Member>> {
             map: MAP,
             addresses: addresses.clone(),
             links: LinkOptions::default(),
+            one_sided: one_sided.map(|polling| OneSidedOptions {
+                provider: ProviderChoice::Soft,
+                listen: engines
+                    .iter()
+                    .find(|(of, ..)| of.0 == me)
+                    .map_or(([127, 0, 0, 1], 0).into(), |(_, engine, _)| *engine),
+                addresses: engines.iter().map(|(of, _, through)| (*of, *through)).collect(),
+                polling,
+            }),
             listener,
             witness: Arc::new(NoWitness),
             compression: Policy::None,
@@ -173,8 +202,78 @@ fn group(path: &Path, count: u8) -> Result<Vec<Member>> {
         })?);
     }
     members[0].promote(true)?;
-    while !members[0].report().status.is_ready || members[0].report().status.in_sync != all {
+    while !is_there(&members, all) {
         thread::sleep(Duration::from_millis(10));
     }
     Ok(members)
 }
+
+fn is_there(members: &[Member], all: MemberSet) -> bool {
+    let report = members[0].report();
+    let goes = report.ways.iter().all(|(_, way)| matches!(way, Way::OneSided(_)));
+    report.status.is_ready && report.status.in_sync == all && goes
+}
+
+fn config(me: MemberId, all: MemberSet) -> Config {
+    Config {
+        group: GroupId(*b"what it will be."),
+        me,
+        my_mode: Mode::Sync,
+        others: all.without(me).iter().map(|other| (other, Mode::Sync)).collect(),
+        volumes: vec![SIZE],
+        capacity: CAPACITY,
+        least_in_sync: all.len(),
+        has_witness: false,
+        congestion: Congestion::DirtyMap,
+        window: 16 << 20,
+        silence_ns: 10_000_000_000,
+        retention_ns: 0,
+        copy_window: 8 << 20,
+    }
+}
+
+/// An address at which all connections lead to `to`, and what they carry is held up; `to` itself without a delay.
+fn delayed(to: SocketAddr, delay: Duration) -> Result<SocketAddr> {
+    if delay.is_zero() {
+        return Ok(to);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Ok(far) = TcpStream::connect(to) else { continue };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
+                let _ = to.set_nodelay(true);
+                let (sender, receiver) = mpsc::channel();
+                thread::spawn(move || take_in(from, &sender));
+                thread::spawn(move || pass_on(to, &receiver, delay));
+            }
+        }
+    });
+    Ok(address)
+}
+
+fn take_in(mut from: TcpStream, sender: &mpsc::Sender<(Instant, Vec<u8>)>) {
+    let mut bytes = vec![0; 256 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if sender.send((Instant::now(), bytes[..count].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+fn pass_on(mut to: TcpStream, receiver: &mpsc::Receiver<(Instant, Vec<u8>)>, delay: Duration) {
+    for (came, bytes) in receiver {
+        let left = delay.saturating_sub(came.elapsed());
+        // A sleep of this machine ends so much late.
+        thread::sleep(left.saturating_sub(LATE));
+        if to.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+/// What a sleep takes more than it should.
+const LATE: Duration = Duration::from_micros(55);

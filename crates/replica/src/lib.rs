@@ -23,6 +23,7 @@ pub mod dirty;
 pub mod format;
 pub mod message;
 mod names;
+pub mod one_sided;
 pub mod overlay;
 #[cfg(test)]
 mod planted;

@@ -14,6 +14,10 @@
 //!                                          <-  Stored
 //!     TakeOver    be the source            ->
 //!                                          <-  Differs   a verify record found something
+//!                                          <-  Invite    my ring can be written by one-sided operations
+//!     Map         on this connection       ->
+//!                                          <-  Mapped, NotMapped
+//!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
 //! Messages of one connection arrive in order. Bytes of records lie beside [`Message::Records`] and
@@ -175,6 +179,50 @@ pub enum Message {
     },
     /// Whoever sent this is there.
     Alive,
+    /// The member's ring can be written by one-sided operations: of a connection to this port that shows the ticket. How the
+    /// ring is mapped then is between those who carry messages; who decides hears nothing of it.
+    Invite {
+        /// Where the member's engine listens, at the address at which the member was reached.
+        port: u16,
+        /// Good for one connection, for a short time.
+        ticket: Ticket,
+    },
+    /// The ring is wanted on a connection that the member has admitted.
+    Map {
+        /// Its number, from the member's answer to the connection request.
+        connection: u64,
+    },
+    /// The ring is mapped on that connection.
+    Mapped {
+        /// Its name in operations.
+        key: u32,
+        /// The address of its first byte in operations.
+        address: u64,
+    },
+    /// The ring is not mapped.
+    NotMapped,
+    /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
+    /// member's ring and made durable there.
+    There {
+        /// The epoch that put them there.
+        epoch: Epoch,
+        /// First LSN.
+        from: Lsn,
+        /// LSN behind the last byte.
+        to: Lsn,
+        /// Everything below this is committed.
+        committed: Lsn,
+    },
+}
+
+/// Shows an engine that a connection is one that its member has asked for. A secret; does not print.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct Ticket(pub [u8; 32]);
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ticket(..)")
+    }
 }
 
 /// Why a member does not do what a message asks.

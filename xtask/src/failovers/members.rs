@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) log_size: &'static str,
     /// More lines for the file of the group.
     pub(super) values: String,
+    /// Records go from log to log by RDMA.
+    pub(super) rdma: bool,
     pub(super) tables: String,
 }
 
@@ -66,6 +68,13 @@ impl Group {
         let file = group.file();
         let text = fs::read_to_string(&file).map_err(Failure::io("reading", &file))?;
         let text = text.replacen("silence_ms = 5000\n", &format!("silence_ms = {SILENCE_MS}\n"), 1);
+        let text =
+            match plan.rdma {
+                false => text,
+                true => text
+                    .replacen("transport = \"tcp\"\n", "transport = \"rdma\"\n", 1)
+                    .replacen("links_are_private = false\n", "links_are_private = true\n", 1),
+            };
         // Plain values come before all tables.
         let text = format!("{}\n{text}\n{}", plan.values, plan.tables);
         fs::write(&file, text).map_err(Failure::io("writing", &file))?;

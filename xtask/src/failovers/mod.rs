@@ -54,6 +54,9 @@ pub(crate) struct Options {
     /// Three etcd processes: members are promoted by themselves
     #[arg(long)]
     etcd: bool,
+    /// Records go from log to log by RDMA (provider soft)
+    #[arg(long)]
+    rdma: bool,
     /// Keep logs and volumes on the disk instead of in memory
     #[arg(long)]
     disk: bool,
@@ -71,6 +74,7 @@ impl Options {
             seed: 1,
             seconds: Some(40),
             etcd: false,
+            rdma: false,
             disk: false,
             demo: true,
         }
@@ -137,7 +141,7 @@ impl<'o> Run<'o> {
             if network.can_cut() { "each in a network namespace" } else { "on loopback" },
             if options.etcd { ", three etcd, promoted by themselves" } else { "" },
         );
-        let plan = Plan { members, log_size, values, tables };
+        let plan = Plan { members, log_size, values, rdma: options.rdma, tables };
         let mut group = Group::create(directory, &plan, network)?;
         for member in 0..members {
             group.start(member)?;
@@ -145,6 +149,17 @@ impl<'o> Run<'o> {
         let source = random.index(members);
         group.order(source, &["promote", "--force"])?;
         group.wait_in_sync(source)?;
+        if options.rdma {
+            group.wait("records go by RDMA", |group| {
+                Ok(group.status(source).is_some_and(|status| {
+                    let replicas = status["replicas"].as_array().map(Vec::as_slice);
+                    let goes = |it: &serde_json::Value| {
+                        it["transport"].as_str().is_some_and(|by| by.starts_with("rdma"))
+                    };
+                    replicas.unwrap_or_default().iter().all(goes)
+                }))
+            })?;
+        }
         let sockets = (0..members).map(|member| group.socket(member)).collect();
         let load = Load::start(sockets, source, options.seed);
         let is_automatic = options.etcd;

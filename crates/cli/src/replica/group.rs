@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rdma::{PollPolicy, ProviderChoice};
 use replica::core::{Config, Congestion, Mode};
+use replica::one_sided::OneSidedOptions;
+use replica::wire::LinkOptions;
 use replica::{GroupId, MemberId};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +53,18 @@ pub(crate) struct GroupFile {
     /// Writers wait while an asynchronous member that is connected lacks more than that.
     #[serde(default)]
     pub(crate) rpo_throttle: bool,
+    /// How records go from log to log.
+    #[serde(default)]
+    pub(crate) transport: Transport,
+    /// Nobody but the members reaches the links between them: what goes by RDMA is not encrypted.
+    #[serde(default)]
+    pub(crate) links_are_private: bool,
+    /// What carries out RDMA.
+    #[serde(default)]
+    pub(crate) rdma_provider: RdmaProvider,
+    /// Bytes that a link carries in a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bandwidth: Option<Size>,
     /// A file that records who is the source, for members on one machine.
     #[serde(default)]
     pub(crate) witness_file: Option<PathBuf>,
@@ -83,6 +100,12 @@ pub(crate) struct MemberEntry {
     /// Where it listens [default: the first address].
     #[serde(default)]
     pub(crate) listen: Option<String>,
+    /// The address of this machine from which it makes links.
+    #[serde(default)]
+    pub(crate) from: Option<IpAddr>,
+    /// Where its RDMA engine listens [default: any port at the address where it listens for links].
+    #[serde(default)]
+    pub(crate) rdma: Option<SocketAddr>,
     /// Log, snapshots, control socket, and the volumes unless they are named.
     pub(crate) directory: PathBuf,
     /// When the source answers a write, as far as this member is concerned.
@@ -208,6 +231,39 @@ pub(crate) enum Compression {
     Lz4,
     Zstd,
     Adaptive,
+}
+
+/// How records go from log to log, as the file has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Transport {
+    /// By TCP with TLS.
+    #[default]
+    Tcp,
+    /// By RDMA Write and Flush, in the clear; everything else by TCP with TLS.
+    Rdma,
+}
+
+/// What carries out RDMA, as the file has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RdmaProvider {
+    #[default]
+    Soft,
+    /// Members of one machine.
+    Shm,
+    /// An adapter.
+    Verbs,
+}
+
+impl From<RdmaProvider> for ProviderChoice {
+    fn from(provider: RdmaProvider) -> Self {
+        match provider {
+            RdmaProvider::Soft => Self::Soft,
+            RdmaProvider::Shm => Self::Shm,
+            RdmaProvider::Verbs => Self::Verbs,
+        }
+    }
 }
 
 impl From<EntryMode> for Mode {
@@ -339,6 +395,25 @@ impl Group {
     }
 }
 
+impl Group {
+    /// How a member makes links.
+    pub(crate) fn links(&self, me: &MemberEntry) -> LinkOptions {
+        let bandwidth = self.file.bandwidth.and_then(|bandwidth| NonZeroU64::new(bandwidth.0));
+        LinkOptions { local: me.from, bandwidth }
+    }
+
+    /// How records go from log to log, if by RDMA; `link` is where the member listens for links.
+    pub(crate) fn one_sided(&self, me: &MemberEntry, link: SocketAddr) -> Option<OneSidedOptions> {
+        let named = |member: &MemberEntry| Some((MemberId(member.number), member.rdma?));
+        (self.file.transport == Transport::Rdma).then(|| OneSidedOptions {
+            provider: self.file.rdma_provider.into(),
+            listen: me.rdma.unwrap_or_else(|| SocketAddr::new(link.ip(), 0)),
+            addresses: self.file.members.iter().filter_map(named).collect(),
+            polling: PollPolicy::Adaptive,
+        })
+    }
+}
+
 impl MemberEntry {
     /// The address on which this member waits for the others.
     pub(crate) fn listens_at(&self) -> &str {
@@ -381,6 +456,8 @@ impl MemberEntry {
             number,
             addresses: vec![address.to_owned()],
             listen: None,
+            from: None,
+            rdma: None,
             directory: std::path::absolute(directory)
                 .map_err(|source| ReplicaFailure::File { path: directory.into(), source })?,
             mode: EntryMode::Sync,
@@ -454,8 +531,24 @@ impl GroupFile {
                 return Err(format!("etcd: preference: there is no member {name}"));
             }
         }
+        self.check_links()?;
         if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
             return Err("window: 1M at least".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), String> {
+        if self.transport == Transport::Rdma && !self.links_are_private {
+            return Err("transport: what goes by RDMA is not encrypted, and who sees it can write to the logs: where \
+                 nobody but the members reaches the links, say `links_are_private = true`"
+                .to_owned());
+        }
+        if self.transport == Transport::Rdma && self.bandwidth.is_some() {
+            return Err("bandwidth: a cap is kept by TCP alone, not by RDMA".to_owned());
+        }
+        if self.bandwidth.is_some_and(|bandwidth| bandwidth.0 < BANDWIDTH_LEAST) {
+            return Err(format!("bandwidth: {} at least", Size(BANDWIDTH_LEAST).text()));
         }
         Ok(())
     }
@@ -534,6 +627,8 @@ pub(crate) const fn window() -> Size {
 
 /// Two of the longest records have room, wherever they begin.
 const LOG_LEAST: u64 = 4 << 20;
+/// With less, a record of the greatest length would take longer than members wait for each other.
+const BANDWIDTH_LEAST: u64 = 1 << 20;
 /// Members say something every half second.
 const SILENCE_LEAST_MS: u64 = 1_500;
 /// Bytes of copies on the way to a member at most.
@@ -557,6 +652,10 @@ mod tests {
             compression: Compression::None,
             rpo_ms: None,
             rpo_throttle: false,
+            transport: Transport::Tcp,
+            links_are_private: false,
+            rdma_provider: RdmaProvider::Soft,
+            bandwidth: None,
             witness_file: None,
             etcd: None,
             units: Vec::new(),
@@ -591,7 +690,9 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 8] = [
+        let wrong: [(&str, Change); 10] = [
+            ("links_are_private", |file| file.transport = Transport::Rdma),
+            ("1M at least", |file| file.bandwidth = Some(Size(1))),
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),
             ("two have one number", |file| file.members[1].number = 0),
             ("numbers are below", |file| file.members[1].number = 9),

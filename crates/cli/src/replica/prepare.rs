@@ -11,8 +11,8 @@ use replica::ring::{CreateOptions, Ring};
 use super::ReplicaFailure;
 use super::args::{Add, Create, Export, Prepare, Remove};
 use super::group::{
-    Compression, Full, Group, GroupFile, MemberEntry, Size, VolumeEntry, new_id, window,
-    write_secret,
+    Compression, Full, Group, GroupFile, MemberEntry, RdmaProvider, Size, Transport, VolumeEntry,
+    new_id, window, write_secret,
 };
 use crate::failure::Failure;
 use crate::output;
@@ -41,6 +41,10 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         compression: Compression::default(),
         rpo_ms: None,
         rpo_throttle: false,
+        transport: Transport::Tcp,
+        links_are_private: false,
+        rdma_provider: RdmaProvider::Soft,
+        bandwidth: None,
         witness_file: None,
         etcd: None,
         units: Vec::new(),

@@ -10,7 +10,7 @@ use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
 use replica::runtime::{Member, Rpo, Setup};
-use replica::wire::{Identity, LinkOptions, Listener, Policy};
+use replica::wire::{Identity, Listener, Policy};
 use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{MemberId, MemberSet};
@@ -86,6 +86,7 @@ fn start(
     }
     let members = config.others.iter().fold(MemberSet::of(config.me), |all, (it, _)| all.with(*it));
     let identity = Identity::from_secret(group.id, config.me, members, &group.secret()?)?;
+    let listener = Listener::bind(entry.listens_at())?;
     let witness: Arc<dyn Witness> = match (&group.file.witness_file, etcd) {
         (_, Some(etcd)) => etcd,
         (Some(path), None) => Arc::new(FileWitness::new(&group.resolved(path), group.id)),
@@ -105,8 +106,9 @@ fn start(
         map,
         identity,
         addresses,
-        links: LinkOptions::default(),
-        listener: Listener::bind(entry.listens_at())?,
+        links: group.links(entry),
+        one_sided: group.one_sided(entry, listener.local_addr()),
+        listener,
         witness,
         compression: match group.file.compression {
             Compression::None => Policy::None,

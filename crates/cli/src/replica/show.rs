@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use replica::MemberId;
 use replica::core::{MemberState, Mode};
-use replica::runtime::{Noted, Report};
+use replica::runtime::{Noted, Report, Way};
 use replica::view::{Available, Mark, Utc};
 use serde_json::{Value, json};
 
@@ -82,6 +82,12 @@ fn replica(group: &Group, report: &Report, member: MemberId, state: &MemberState
         () => "CatchingUp",
     };
     let failure = report.failures.iter().find(|(of, _)| *of == member).map(|(_, why)| why);
+    let way = report.ways.iter().find(|(of, _)| *of == member).map(|(_, way)| way);
+    let (transport, why) = match way {
+        Some(Way::OneSided(provider)) => (format!("rdma ({provider})"), None),
+        Some(Way::Messages(why)) => ("tcp".to_owned(), why.as_ref()),
+        None => ("tcp".to_owned(), None),
+    };
     json!({
         "name": group.name_of(member),
         "state": shown,
@@ -97,6 +103,8 @@ fn replica(group: &Group, report: &Report, member: MemberId, state: &MemberState
         "bytes_remaining": state.lacks,
         "rpo_ms": rpo_ms,
         "failure": failure,
+        "transport": transport,
+        "transport_failure": why,
     })
 }
 
@@ -185,6 +193,11 @@ pub(super) fn status(_group: &Group, answer: &Value) -> String {
         );
         if let Some(failure) = replica["failure"].as_str() {
             let _ = writeln!(out, "  not reached: {failure}");
+        }
+        if let Some(failure) = replica["transport_failure"].as_str() {
+            let _ = writeln!(out, "  by TCP, not by RDMA: {failure}");
+        } else if let Some(rdma) = replica["transport"].as_str().filter(|it| *it != "tcp") {
+            let _ = writeln!(out, "  by {rdma}");
         }
     }
     out

@@ -130,6 +130,16 @@ impl Core {
         }
     }
 
+    /// At a destination that stays one, the connection on which its source sends records.
+    pub fn streaming_from(&self) -> Option<Peer> {
+        match &self.role {
+            Role::Destination(destination) if !destination.is_promoting() => {
+                destination.connection().filter(|_| destination.is_streaming())
+            }
+            _ => None,
+        }
+    }
+
     /// The connection in use, if it is this one.
     fn following(&mut self, peer: Peer) -> Option<&mut Following> {
         self.destination()?.source.as_mut().filter(|source| source.peer == peer)
@@ -425,17 +435,41 @@ impl Core {
         is_streaming && self.destination().is_some_and(|it| it.copies.len() < COPIES_WAITING_MAX)
     }
 
-    pub(super) fn has_received(&mut self, peer: Peer, entries: Vec<Entry>, committed: Lsn) {
+    /// Whether one-sided operations of the member at the other end may have put records behind the order's end: then the
+    /// driver, once nothing more can come, looks for them, says [`super::Event::Received`], and then
+    /// [`super::Event::Lost`]. The answer is where to look, and the checksum of the header before.
+    pub fn may_adopt(&mut self, peer: Peer) -> Option<(Lsn, u32)> {
+        let (end, chain) = (self.order.end(), self.order.chain());
+        let following = self.following(peer)?;
+        if !matches!(following.stage, Stage::Streaming(_)) || following.is_receiving {
+            return None;
+        }
+        following.is_receiving = true;
+        Some((end, chain))
+    }
+
+    pub(super) fn has_received(
+        &mut self,
+        peer: Peer,
+        entries: Vec<Entry>,
+        committed: Lsn,
+        are_durable: bool,
+    ) {
         let now = self.now;
         let Some(following) = self.following(peer) else { return };
         if !std::mem::replace(&mut following.is_receiving, false) {
             return;
         }
         following.heard = now;
+        // What came before it in messages may not be durable yet.
+        let are_durable = are_durable && self.order.durable() >= self.order.end();
         for entry in entries {
             self.order.push(entry);
         }
         self.order.is_placed_to(self.order.end());
+        if are_durable {
+            self.order.is_durable(self.order.end());
+        }
         self.hear_committed(committed);
     }
 
@@ -493,13 +527,19 @@ impl Core {
         let (committed, applied, durable) = (self.committed, self.applied, self.order.durable());
         let aged = self.aged();
         let (busy, is_cutting) = (self.applying, self.is_cutting());
+        let unapplied = self.order.end().0.saturating_sub(applied.0);
+        let (is_tick, fills) = (self.is_tick, unapplied > self.order.capacity() / 4);
         let Some(destination) = self.destination() else { return };
         destination.known = destination.known.max(named.min(committed));
         let copies = destination.copies.iter().map(|(at, _)| *at).min();
         let known = destination.known.min(committed);
         let limit = known.min(durable).min(aged).min(copies.unwrap_or(Lsn(u64::MAX)));
+        // The next record will name what is committed, and is durable: a label that says so can wait, but for copies, and
+        // for a ring that fills.
         let lags = committed > known && known <= applied;
-        let wants_note = lags && !destination.is_noting && !is_cutting;
+        let waits = copies.is_some_and(|at| at > applied);
+        let is_due = is_tick || waits || fills;
+        let wants_note = lags && is_due && !destination.is_noting && !is_cutting;
         if wants_note {
             destination.is_noting = true;
         }

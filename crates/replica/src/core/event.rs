@@ -46,6 +46,8 @@ pub enum Event {
         entries: Vec<Entry>,
         /// Everything below this is committed.
         committed: Lsn,
+        /// They are durable: one-sided operations put them there, and flushed them.
+        are_durable: bool,
     },
     /// Records that [`crate::core::Core::may_receive`] has allowed did not come whole, or are not sound.
     NotReceived(Peer),

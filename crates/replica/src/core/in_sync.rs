@@ -167,6 +167,7 @@ impl Core {
     }
 
     pub(super) fn finish_change(&mut self) {
+        let has_witness = self.config.has_witness;
         let Some(source) = self.source() else { return };
         let Some(change) = &source.change else { return };
         let gone = |member: MemberId| {
@@ -182,6 +183,10 @@ impl Core {
         let (before, after) = (source.confirmed, change.members);
         source.confirmed = after;
         source.change = None;
+        // Who is in sync no more, as the witness has it, is the source no more by the word of this one, and was not yet.
+        if has_witness {
+            source.unseen = MemberSet(source.unseen.0 & after.0);
+        }
         for member in after.iter().filter(|member| !before.contains(*member)) {
             self.tell(News::InSync(member));
         }

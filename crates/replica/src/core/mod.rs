@@ -86,6 +86,8 @@ pub struct Core {
     checkpoint: Checkpoint,
     role: Role,
     has_failed: bool,
+    /// The step is one of time: what can wait for it is done now.
+    is_tick: bool,
     now: u64,
     actions: Vec<Action>,
 }
@@ -157,6 +159,7 @@ impl Core {
             checkpoint: Checkpoint::Idle,
             role: Role::Destination(Box::new(destination)),
             has_failed: false,
+            is_tick: false,
             now: 0,
             actions: Vec::new(),
             config,
@@ -176,6 +179,7 @@ impl Core {
     /// What has happened, and what is to be done. Actions of one lane are carried out in their order.
     pub fn step(&mut self, now: u64, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
+        self.is_tick = matches!(event, Event::Tick);
         self.take(event);
         self.go_on();
         std::mem::take(&mut self.actions)
@@ -238,8 +242,8 @@ impl Core {
             }
             (Role::Destination(_), Event::Dialed(peer)) => self.act(Action::Disconnect(peer)),
             (Role::Destination(_), Event::Lost(peer)) => self.source_is_lost(peer),
-            (Role::Destination(_), Event::Received { peer, entries, committed }) => {
-                self.has_received(peer, entries, committed);
+            (Role::Destination(_), Event::Received { peer, entries, committed, are_durable }) => {
+                self.has_received(peer, entries, committed, are_durable);
             }
             (Role::Destination(_), Event::NotReceived(peer)) => self.has_not_received(peer),
             (Role::Destination(_), Event::CopyPut) => self.copy_is_put(),
@@ -360,7 +364,7 @@ impl Core {
                 self.promote(epoch, above, by_force).err()
             }
             (Role::Source(_), Wish::Demote) => {
-                self.step_down();
+                self.demote();
                 None
             }
             (Role::Destination(_), _) => Some(Denial::NotSource),

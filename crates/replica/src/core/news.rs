@@ -63,6 +63,12 @@ pub enum News {
     /// Writes wait, because too few members are in sync.
     #[error("writes wait: too few members are in sync")]
     TooFewInSync,
+    /// Records go to a member by one-sided operations.
+    #[error("{0} gets records by RDMA")]
+    OneSided(MemberId),
+    /// Records go to a member by messages, though one-sided operations are wanted.
+    #[error("{0} gets records by TCP: RDMA does not work, and is tried again")]
+    NotOneSided(MemberId),
 }
 
 /// Why a wish is not granted.
@@ -117,6 +123,8 @@ impl News {
             Self::CopyBegins(..) => 301,
             Self::CopyEnds(_) => 302,
             Self::FellBehind(_) => 303,
+            Self::OneSided(_) => 310,
+            Self::NotOneSided(_) => 311,
             Self::Differs(..) => 400,
             Self::StorageFailed => 401,
             Self::Refused(..) => 500,

@@ -25,6 +25,8 @@ pub(super) struct Source {
     pub(super) handing_over: Option<HandOver>,
     /// A member that leads a newer epoch, or a wish: no more writes here.
     pub(super) is_stopping: bool,
+    /// The wish of an operator is why, and nothing else.
+    pub(super) is_demoted: bool,
     pub(super) told_too_few: bool,
     pub(super) said_alive: u64,
     /// What the label will say once the witness agrees. Until then no label that is stored may say so.
@@ -339,6 +341,7 @@ impl Core {
             unseen,
             handing_over: None,
             is_stopping: false,
+            is_demoted: false,
             told_too_few: false,
             said_alive: 0,
             begins: Some(begins),
@@ -418,12 +421,33 @@ impl Core {
         source.change.as_ref().filter(|change| change.number == proposal).map(|_| false)
     }
 
-    /// Whether another member was told to take over, and may have done so.
+    /// Whether another member was told to take over, and may have done so: until it is heard of, or a witness has agreed that
+    /// it is in sync no more, or the operator says that it is not the source.
     pub fn has_handed_over(&self) -> bool {
         match &self.role {
-            Role::Source(source) => source.handing_over.is_some_and(|it| it.told.is_some()),
+            Role::Source(source) => {
+                let is_told = source.handing_over.is_some_and(|it| it.told.is_some());
+                is_told || !source.unseen.is_empty()
+            }
             Role::Destination(_) => false,
         }
+    }
+
+    /// Whether writers wait for another member: whoever sends to it holds up nobody who does not wait for it anyway.
+    pub fn is_waited_for(&self, member: MemberId) -> bool {
+        let Role::Source(source) = &self.role else { return false };
+        let mut others = source.peers.iter().filter(|other| other.member == member);
+        others.any(|other| other.mode != Mode::Async && source.counts(other))
+    }
+
+    /// At a source, everything below is durable at the member that follows on a connection.
+    pub fn durable_at(&self, peer: Peer) -> Option<Lsn> {
+        let Role::Source(source) = &self.role else { return None };
+        let streams = source.peers.iter().filter_map(|other| match &other.link {
+            Link::Streaming(stream) => Some(stream),
+            Link::Down | Link::Greeting(..) => None,
+        });
+        streams.into_iter().find(|stream| stream.peer == peer).map(|stream| stream.durable)
     }
 
     /// The epoch of this member, if it is a source.
@@ -538,8 +562,24 @@ impl Core {
         }
     }
 
-    /// No more writes here: what is committed is applied, then the member is a destination.
+    /// An operator wants this member to be the source no more.
+    pub(super) fn demote(&mut self) {
+        if let Some(source) = self.source() {
+            source.is_demoted = !source.is_stopping;
+        }
+        self.stop();
+    }
+
+    /// No more writes here, because there may be another source: what is committed is applied, then the member is a
+    /// destination.
     pub(super) fn step_down(&mut self) {
+        if let Some(source) = self.source() {
+            source.is_demoted = false;
+        }
+        self.stop();
+    }
+
+    fn stop(&mut self) {
         let Some(source) = self.source() else { return };
         if std::mem::replace(&mut source.is_stopping, true) {
             return;
@@ -564,11 +604,13 @@ impl Core {
 
     fn finish_stopping(&mut self) {
         let is_quiet = !self.applying && self.persisting.is_none() && self.checkpoint.is_idle();
-        let (committed, epoch) = (self.committed, self.epoch());
+        let (committed, epoch, me) = (self.committed, self.epoch(), self.config.me);
         let Some(source) = self.source() else { return };
         if source.stage != Stage::Stopped || source.connections().next().is_some() || !is_quiet {
             return;
         }
+        // Who was alone in sync has all that was ever answered, and stays the one that has.
+        let stays_in_sync = source.is_demoted && source.confirmed == MemberSet::of(me);
         // Records that a writer did not place end the order.
         self.order.cut(self.order.placed());
         let end = self.order.end();
@@ -583,7 +625,7 @@ impl Core {
         // Writers wrote to their volumes in any order: until all of it is applied again they are a mixture.
         self.replayed = bound;
         self.applied_apart.clear();
-        if std::mem::replace(&mut self.label.is_source, false) {
+        if std::mem::replace(&mut self.label.is_source, false) && !stays_in_sync {
             // From here on another source may acknowledge what this member does not have.
             self.label.in_sync = MemberSet::NONE;
         }

@@ -14,6 +14,7 @@ impl Core {
     pub(super) fn ship_all(&mut self) {
         let (window, capacity) = (self.config.window, self.order.capacity());
         let (placed, committed, epoch) = (self.order.placed(), self.committed, self.epoch());
+        let (is_tick, untold_max) = (self.is_tick, UNTOLD_MAX.min(capacity / 8));
         let mut actions = Vec::new();
         let Role::Source(source) = &mut self.role else { return };
         for other in &mut source.peers {
@@ -31,7 +32,13 @@ impl Core {
                 stream.told_committed = committed;
                 actions.push(Action::Ship { peer, epoch, from, to, committed });
             }
-            if stream.told_committed < committed && stream.sent >= placed.min(limit) {
+            // Each record says what was committed before it, so that a message of its own can wait: for time to pass, or
+            // until the member could apply much, or copies wait for it.
+            let is_due = is_tick
+                || stream.copying.is_some()
+                || committed.0 >= stream.told_committed.0.saturating_add(untold_max);
+            let is_told = stream.told_committed >= committed;
+            if !is_told && is_due && stream.sent >= placed.min(limit) {
                 stream.told_committed = committed;
                 actions.push(Action::Send(peer, Message::Committed { epoch, to: committed }));
             }
@@ -202,5 +209,7 @@ impl Core {
 
 /// Bytes of records that are ordered to be sent at once, at most; a single record may be longer.
 const SHIP_MAX: u64 = 1 << 20;
+/// Committed bytes of which a member is told before time passes.
+const UNTOLD_MAX: u64 = 256 << 10;
 /// Bytes of one order to copy.
 const COPY_MAX: u64 = 1 << 20;

@@ -104,8 +104,7 @@ fn what_a_source_says_is_committed_is_applied_only_once_the_label_says_so_even_i
     // A crash now finds the label from before, which knows of no committed record.
     let lost = core.step(4, Event::Lost(SOURCE));
     assert!(!applies(&lost), "the label is not stored yet");
-    core.step(5, Event::LabelStored(sequence));
-    let stored = core.step(6, Event::LabelStored(ordered_label(&lost)));
+    let stored = core.step(5, Event::LabelStored(sequence));
     assert!(applies(&stored), "{stored:?}");
 }
 
@@ -380,4 +379,93 @@ fn a_record_for_which_the_ring_may_never_have_room_is_refused() {
     let longest = u32::try_from(len - 64).unwrap();
     assert_eq!(core.submit(draft(longest + 64), |_| 0).unwrap_err(), Denied::TooLong);
     core.submit(draft(longest), |_| 0).unwrap();
+}
+
+#[test]
+fn a_source_that_was_alone_in_sync_is_promoted_again_without_force() {
+    let mut core = source();
+    core.step(5, Event::Wanted(Wish::Demote));
+    core.step(6, Event::WritersStopped);
+    assert!(!core.is_source());
+    assert_eq!(core.status().in_sync, MemberSet::of(ME));
+    let wish = Wish::Promote { nonce: 10, above: 0, by_force: false };
+    assert_eq!(core.step(7, Event::Wanted(wish)), [Action::Revoke]);
+}
+
+#[test]
+fn a_source_that_has_met_a_newer_one_is_in_sync_no_more_whatever_an_operator_wished_before() {
+    let mut core = source();
+    core.step(5, Event::Wanted(Wish::Demote));
+    let newer = Epoch { number: 9, ..EPOCH };
+    let start = EpochStart { epoch: newer, start: Lsn(0), is_forced: false };
+    let Message::Hello { group, volumes, capacity, .. } = hello() else { unreachable!() };
+    let history = History::new(vec![start]).unwrap();
+    core.step(6, Event::Said(SOURCE, Message::Hello { group, history, volumes, capacity }));
+    core.step(7, Event::WritersStopped);
+    assert!(!core.is_source());
+    assert_eq!(core.status().in_sync, MemberSet::NONE);
+}
+
+/// A source, and a member in sync with it.
+fn source_of_two() -> (Core, Peer) {
+    let (mut core, peer) = (source(), Peer { member: SOURCE.member, connection: 5 });
+    core.step(5, Event::Dialed(peer));
+    let (end, history) = (Lsn(2 * LEN), history());
+    let here = Message::Here {
+        history,
+        end,
+        applied: end,
+        bound: end,
+        is_consistent: true,
+        recent: Vec::new(),
+        recent_from: Lsn(0),
+    };
+    let told = core.step(6, Event::Said(peer, here));
+    if !follows(&told) {
+        let number = ordered_map(&told);
+        assert!(follows(&core.step(7, Event::DirtyStored(peer.member, number))));
+    }
+    let asked = core.step(8, Event::Said(peer, Message::Following));
+    let number = proposal(&asked);
+    let told = core.step(9, Event::Proposed { number, is_taken: true });
+    core.step(10, Event::LabelStored(ordered_label(&told)));
+    let version = core.label().set_version;
+    core.step(11, Event::Said(peer, Message::Stored { version }));
+    assert_eq!(core.status().in_sync, MemberSet(0b11));
+    (core, peer)
+}
+
+#[test]
+fn nobody_reads_after_a_hand_over_without_an_answer_until_the_operator_says_that_it_was_none() {
+    let (mut core, peer) = source_of_two();
+    core.step(12, Event::Wanted(Wish::Reverse { to: peer.member, nonce: 3 }));
+    assert!(core.has_handed_over());
+    let later = 13 + config().silence_ns * 2;
+    let told = core.step(later, Event::Tick);
+    assert!(told.contains(&Action::Tell(News::Denied(Denial::NotTakenOver))), "{told:?}");
+    assert!(core.has_handed_over(), "it may have taken over all the same");
+    core.step(later + 1, Event::Lost(peer));
+    core.step(later + 2, Event::Wanted(Wish::GoOnWithout(peer.member)));
+    assert!(!core.has_handed_over());
+}
+
+#[test]
+fn records_that_operations_placed_are_taken_in_before_a_connection_is_lost() {
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let end = Lsn(3 * LEN);
+    assert_eq!(core.may_adopt(SOURCE), None, "nothing can have come");
+    let told = core.step(3, Event::Said(SOURCE, follow(end, 3, Lsn(0))));
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+    assert_eq!(core.may_adopt(Peer { connection: 2, ..SOURCE }), None);
+    assert_eq!(core.may_adopt(SOURCE), Some((end, 3)));
+    let entries = entries(5).split_off(3);
+    let committed = Lsn(0);
+    let received = Event::Received { peer: SOURCE, entries, committed, are_durable: true };
+    let told = core.step(5, received);
+    assert!(!told.iter().any(|it| matches!(it, Action::Persist(_))), "{told:?}");
+    core.step(6, Event::Lost(SOURCE));
+    let status = core.status();
+    assert_eq!((status.end, status.durable), (Lsn(5 * LEN), Lsn(5 * LEN)));
 }

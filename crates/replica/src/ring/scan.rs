@@ -75,6 +75,33 @@ impl Ring {
         Ok(Scanned { records: Vec::new(), end, end_chain, claimed })
     }
 
+    /// Finds the records from `from` on, where the header before has the checksum `chain`: what one-sided operations have put
+    /// behind the end that is known, in the order of the label's history. `start` is where the oldest record lies.
+    ///
+    /// # Durability
+    ///
+    /// As [`Ring::scan`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Ring::scan`].
+    pub fn find_behind(
+        &self,
+        label: &Label,
+        start: Lsn,
+        (from, chain): (Lsn, u32),
+    ) -> Result<Vec<Indexed>, RingError> {
+        let label = Label { start, ..label.clone() };
+        let mut reader = Reader { at: from, chain, ..Reader::new(self, &label) };
+        let mut found = Vec::new();
+        while let Some(next) = reader.next()? {
+            found.push(next);
+        }
+        let end = reader.at;
+        self.settle(from, end)?;
+        Ok(found)
+    }
+
     /// Makes durable what was found.
     fn settle(&self, start: Lsn, end: Lsn) -> Result<(), RingError> {
         #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The connections that a member has.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use crate::digest::Digest;
@@ -22,6 +23,8 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) member: MemberId,
+    /// Where the other end is.
+    pub(super) address: SocketAddr,
     pub(super) sender: Arc<Mutex<Sender>>,
     pub(super) closer: Closer,
     /// What comes on it counts no more.

@@ -1,17 +1,21 @@
 //! A volume of a group as a block device: at the source it takes writes, elsewhere it refuses everything.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, BlockError, Extent as Status, Geometry, Survives, Zeroing};
 use log::Lsn;
+use pmem::DurabilityClass;
 
+use super::carry::{carry_until, send_queued};
+use super::hub::State;
 use super::inner::Inner;
 use super::ranges::Held;
 use super::storage::persist_range;
-use crate::core::{Admitted, Denied, Draft, Event};
+use crate::core::{Admitted, Core, Denied, Draft, Event};
 use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, Record, header_sum, payload_sum_with};
+use crate::names::MemberSet;
 use crate::wire::compress;
 
 /// A replicated volume. A change has been applied once its call returns, and is as durable as the group's mode says:
@@ -132,15 +136,15 @@ impl Inner {
             _ => Encoding::Plain,
         };
         let payload = if encoding == Encoding::Plain { bytes } else { &packed[..] };
-        let (_held, lsn, end) = loop {
+        let (_held, placed) = loop {
             let held = self.ranges.hold(extent);
-            if let Some((lsn, end)) = self.order(tenure, (kind, encoding), extent, payload)? {
-                break (held, lsn, end);
+            if let Some(placed) = self.order(tenure, (kind, encoding), extent, payload)? {
+                break (held, placed);
             }
             drop(held);
             thread::park_timeout(PATIENCE);
         };
-        let done = self.wait_for(tenure, end).and_then(|()| {
+        let done = self.wait_for(tenure, placed).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
                 Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
                 Kind::Trim => device.write_zeroes(
@@ -157,7 +161,7 @@ impl Inner {
                 ),
             })
         });
-        self.leave(lsn, &done);
+        self.leave(placed.lsn, &done);
         done
     }
 
@@ -170,7 +174,7 @@ impl Inner {
         make: impl Fn() -> Result<(Option<Held<'h>>, Vec<u8>), BlockError>,
     ) -> Result<Lsn, BlockError> {
         let tenure = self.hub.tenure();
-        let (lsn, end) = loop {
+        let placed = loop {
             let (held, payload) = make()?;
             let placed = self.order(tenure, (kind, Encoding::Plain), extent, &payload)?;
             drop(held);
@@ -179,20 +183,20 @@ impl Inner {
                 None => thread::park_timeout(PATIENCE),
             }
         };
-        let done = self.wait_for(tenure, end);
-        self.leave(lsn, &done);
-        done.map(|()| end)
+        let done = self.wait_for(tenure, placed);
+        self.leave(placed.lsn, &done);
+        done.map(|()| placed.end)
     }
 
-    /// Gives a record its place in the order and puts it there: its LSN, and that of the next one. The caller is among the
-    /// writers until it calls [`Inner::leave`]. `None` where there is no place now: the caller is unparked once there may be.
+    /// Gives a record its place in the order and puts it there. The caller is among the writers until it calls
+    /// [`Inner::leave`]. `None` where there is no place now: the caller is unparked once there may be.
     fn order(
         &self,
         tenure: u64,
         (kind, encoding): (Kind, Encoding),
         extent: Extent,
         payload: &[u8],
-    ) -> Result<Option<(Lsn, Lsn)>, BlockError> {
+    ) -> Result<Option<Placed>, BlockError> {
         let hub = &self.hub;
         let group = self.ring.group();
         let stored = u32::try_from(payload.len()).map_err(|_| BlockError::MediaIo(EINVAL))?;
@@ -246,15 +250,35 @@ impl Inner {
         if let Some(pad) = pad {
             hub.step_locked(&mut state, Event::Placed(pad.lsn));
         }
-        let persists = hub.step_for_persist(&mut state, Event::Placed(record.lsn));
-        drop(state);
-        persists.into_iter().for_each(|(from, to)| persist_range(self, from, to));
-        Ok(Some((record.lsn, record.end())))
+        let carries = self.go_on_with(state, record.lsn);
+        Ok(Some(Placed { lsn: record.lsn, end: record.end(), carries }))
     }
 
-    /// Waits until everything below `end` is committed.
-    fn wait_for(&self, tenure: u64, end: Lsn) -> Result<(), BlockError> {
-        let hub = &self.hub;
+    /// Makes a record durable that is placed, and sends it to those that are waited for, as far as nobody else does. Gives for
+    /// whom the caller goes on to carry.
+    fn go_on_with(&self, mut state: MutexGuard<'_, State>, lsn: Lsn) -> MemberSet {
+        let may = Core::is_waited_for;
+        let (persists, carries) = self.hub.step_to_carry(&mut state, Event::Placed(lsn), may);
+        drop(state);
+        let persist = || persists.into_iter().for_each(|(from, to)| persist_range(self, from, to));
+        // What takes long begins first. Memory is durable before a message has left; a disk, and a member whose ring is written
+        // by operations, work meanwhile.
+        let is_memory = self.ring.medium().class() != DurabilityClass::Storage;
+        let is_first = is_memory && !self.has_ways();
+        if is_first {
+            persist();
+        }
+        let carries = send_queued(self, carries, None);
+        if !is_first {
+            persist();
+        }
+        carries
+    }
+
+    /// Waits until everything up to the end of a record is committed.
+    fn wait_for(&self, tenure: u64, placed: Placed) -> Result<(), BlockError> {
+        let (hub, Placed { end, carries, .. }) = (&self.hub, placed);
+        carry_until(self, carries, end);
         if hub.committed() >= end {
             return Ok(());
         }
@@ -287,6 +311,16 @@ impl Inner {
         }
         hub.writers_may_have_stopped(&mut state);
     }
+}
+
+/// A record that has its place.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    lsn: Lsn,
+    /// The LSN of the next one.
+    end: Lsn,
+    /// For whom its writer goes on to carry.
+    carries: MemberSet,
 }
 
 fn length_of(bytes: &[u8]) -> u64 {

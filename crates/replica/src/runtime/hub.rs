@@ -15,14 +15,16 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use basics::Environment;
 use log::Lsn;
 
+use super::carrying::{Carrying, Owed};
 use super::connections::{Connected, Links};
 use super::events::Events;
 use super::rpo::{Lag, Rpo};
+use super::ways::Ways;
 use super::writers::Writers;
-use crate::core::{Action, Core, Event, Lane};
+use crate::core::{Action, Core, Event, Lane, News};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
-use crate::names::MemberId;
+use crate::names::{MemberId, MemberSet};
 
 /// See the module.
 #[derive(Debug)]
@@ -48,7 +50,10 @@ pub(super) struct Hub {
 pub(super) struct State {
     pub(super) core: Core,
     queues: BTreeMap<Lane, VecDeque<Work>>,
+    /// Who carries what goes to which member.
+    pub(super) carrying: Carrying,
     pub(super) links: Links,
+    pub(super) ways: Ways,
     pub(super) writers: Writers,
     pub(super) events: Events,
     /// Copies that came and are not in their volumes yet, oldest first.
@@ -97,7 +102,7 @@ pub(super) struct Arrived {
 
 impl Work {
     /// The connection that it is about.
-    fn peer(&self) -> Option<Peer> {
+    pub(super) fn peer(&self) -> Option<Peer> {
         match self {
             Self::Order(
                 Action::Send(peer, _) | Action::Ship { peer, .. } | Action::Copy { peer, .. },
@@ -129,7 +134,9 @@ impl Hub {
         let state = State {
             core,
             queues,
+            carrying: Carrying::default(),
             links: Links::default(),
+            ways: Ways::default(),
             writers: Writers::default(),
             events: Events::default(),
             arrived: VecDeque::new(),
@@ -185,6 +192,71 @@ impl Hub {
         }
     }
 
+    /// [`Hub::step_for_persist`] of a thread that also carries what that leaves for other members, as far as `may` says so and
+    /// nobody else does: gives whom it has to carry for.
+    pub(super) fn step_to_carry(
+        &self,
+        state: &mut State,
+        event: Event,
+        may: impl Fn(&Core, MemberId) -> bool,
+    ) -> (Option<(Lsn, Lsn)>, MemberSet) {
+        state.carrying.defers();
+        let persists = self.step_for_persist(state, event);
+        let mut taken = MemberSet::NONE;
+        for member in state.carrying.deferred().iter() {
+            match may(&state.core, member) && state.carrying.claims(member) {
+                true => taken = taken.with(member),
+                false => self.ring_for(state, member),
+            }
+        }
+        (persists, taken)
+    }
+
+    /// Has what is queued for a member carried.
+    fn ring_for(&self, state: &State, member: MemberId) {
+        if !state.carrying.tells_carrier(member) {
+            self.ring_bell(Lane::Member(member));
+        }
+    }
+
+    /// Waits until something is to be carried to a member, and nobody does: the caller does. `false` once everything ends.
+    pub(super) fn waits_to_carry(&self, member: MemberId) -> bool {
+        let lane = Lane::Member(member);
+        let mut state = self.lock();
+        loop {
+            if state.ends {
+                return false;
+            }
+            let has_work = state.queues.get(&lane).is_some_and(|queue| !queue.is_empty());
+            if state.carrying.is_due(member, has_work) && state.carrying.claims(member) {
+                return true;
+            }
+            let bell = &self.bells[&lane];
+            state = match state.carrying.patience(member) {
+                None => bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let waited = bell.wait_timeout(state, patience);
+                    let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if waited.timed_out() {
+                        state.carrying.time_passes(member);
+                    }
+                    state
+                }
+            };
+        }
+    }
+
+    /// The caller carries no more; `owed` is what it leaves under way.
+    pub(super) fn has_carried(&self, member: MemberId, owed: Owed) {
+        let lane = Lane::Member(member);
+        let mut state = self.lock();
+        state.carrying.lets_go(member, owed);
+        let has_work = state.queues.get(&lane).is_some_and(|queue| !queue.is_empty());
+        if state.carrying.is_due(member, has_work) || state.carrying.is_watched_anew(member) {
+            self.ring_bell(lane);
+        }
+    }
+
     /// [`Hub::step`] of a thread that has the lock.
     pub(super) fn step_locked(&self, state: &mut State, event: Event) {
         let actions = state.core.step(self.now(), event);
@@ -228,6 +300,11 @@ impl Hub {
         }
     }
 
+    /// Notes what operators are told.
+    pub(super) fn note(&self, state: &mut State, news: News) {
+        state.events.note(self.time_ns(), news);
+    }
+
     /// Says so once no writer is about to write to a volume.
     pub(super) fn writers_may_have_stopped(&self, state: &mut State) {
         if state.writers.has_stopped() {
@@ -249,8 +326,17 @@ impl Hub {
                 return;
             }
             queue.push_back(work);
-            bell.notify_one();
+            match lane {
+                Lane::Member(member) if state.carrying.is_deferred(member) => {}
+                Lane::Member(member) => self.ring_for(state, member),
+                _ => bell.notify_one(),
+            }
         }
+    }
+
+    /// The work that is first in the queue of a lane.
+    pub(super) fn first(state: &State, lane: Lane) -> Option<&Work> {
+        state.queues.get(&lane)?.front()
     }
 
     /// The next work of a lane; `None` once everything ends.
@@ -325,6 +411,8 @@ impl Hub {
         let mut state = self.lock();
         let Some(mut connected) = state.links.remove(peer) else { return };
         connected.close();
+        state.ways.lost(peer);
+        state.carrying.holds(peer.member, false);
         for queue in state.queues.values_mut() {
             queue.retain(|work| work.peer() != Some(peer));
         }

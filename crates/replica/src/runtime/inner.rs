@@ -1,12 +1,16 @@
 //! What the threads of a member share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::hub::Hub;
+use super::carry::Carrier;
+use super::hub::{Hub, State};
 use super::ranges::Ranges;
 use super::volumes::Volumes;
+use crate::core::Action;
 use crate::digest::Digester;
+use crate::message::{Message, Peer, Refusal};
 use crate::names::{Epoch, MemberId};
+use crate::one_sided::{Hosting, OneSidedOptions};
 use crate::ring::Ring;
 use crate::wire::{Identity, LinkError, LinkOptions, Policy};
 use crate::witness::Witness;
@@ -22,6 +26,11 @@ pub(super) struct Inner {
     pub(super) witness: Arc<dyn Witness>,
     pub(super) compression: Policy,
     pub(super) wire: Wire,
+    /// By number of the member.
+    pub(super) carriers: Vec<Mutex<Carrier>>,
+    pub(super) one_sided: Option<OneSidedOptions>,
+    /// Lets sources write into the ring.
+    pub(super) hosting: Option<Hosting>,
 }
 
 /// How the other members are reached.
@@ -39,6 +48,12 @@ impl Inner {
         let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
         self.hub.take(&mut state, actions);
         Ok(())
+    }
+
+    /// Ends a connection on which something came that has no place there.
+    pub(super) fn refuse(&self, state: &mut State, peer: Peer) {
+        let refusal = Message::Refused(Refusal::OutOfOrder);
+        self.hub.take(state, vec![Action::Send(peer, refusal), Action::Disconnect(peer)]);
     }
 
     pub(super) fn nonce(&self) -> Result<u64, std::io::Error> {

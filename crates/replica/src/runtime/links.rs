@@ -8,16 +8,15 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
 use super::hub::{Arrived, Hub, Work};
 use super::inner::Inner;
-use super::storage::persist_range;
+use super::storage::persist_and_answer;
 use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
 use crate::format::{Extent, check_sequence};
@@ -62,10 +61,11 @@ fn pause(hub: &Hub) {
 
 /// Takes a link in and reads from it until it ends.
 pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bool) {
-    let closer = link.closer();
+    let (closer, link_address) = (link.closer(), link.address());
     let (sender, mut receiver) = link.split();
     let connected = Connected {
         member,
+        address: link_address,
         sender: Arc::new(Mutex::new(sender)),
         closer,
         is_silent: false,
@@ -79,25 +79,31 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
     state.readers += 1;
     let peer = inner.hub.connected(&mut state, connected, is_ours);
     drop(state);
-    if let Err(error) = read(inner, peer, &mut receiver) {
+    if let Err(error) = read(inner, peer, is_ours, &mut receiver) {
         tracing::debug!(%member, %error, "the connection has ended");
     }
+    inner.withdraw(peer);
     inner.hub.lost(peer);
     inner.hub.lock().readers -= 1;
     inner.hub.dialers.notify_all();
 }
 
-fn read(inner: &Inner, peer: Peer, receiver: &mut Receiver) -> Result<(), LinkError> {
+fn read(
+    inner: &Inner,
+    peer: Peer,
+    is_ours: bool,
+    receiver: &mut Receiver,
+) -> Result<(), LinkError> {
     let mut bytes = Vec::new();
     loop {
         let (message, len) = receiver.receive()?;
         bytes.resize(usize::try_from(len).expect("bounded by the wire"), 0);
         receiver.payload(&mut bytes)?;
-        hear(inner, peer, message, &mut bytes);
+        hear(inner, peer, is_ours, message, &mut bytes);
     }
 }
 
-fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut Vec<u8>) {
     let hub = &inner.hub;
     match message {
         Message::Records { .. } => {
@@ -107,10 +113,27 @@ fn hear(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
                 DurabilityClass::Storage => hub.step(event),
                 DurabilityClass::Pmem | DurabilityClass::Volatile => {
                     let persists = hub.step_for_persist(&mut hub.lock(), event);
-                    persists.into_iter().for_each(|(from, to)| persist_range(inner, from, to));
+                    // A reader may send where the other end has dialed: `carry` says why.
+                    let only = (!is_ours).then_some(peer);
+                    persists.into_iter().for_each(|it| persist_and_answer(inner, it, only));
                 }
             }
         }
+        Message::There { .. } => {
+            inner.receive_there(peer, &message).into_iter().for_each(|event| hub.step(event));
+        }
+        Message::Durable { .. } => {
+            let mut state = hub.lock();
+            hub.step_locked(&mut state, Event::Said(peer, message));
+            if state.carrying.is_held(peer.member) {
+                state.carrying.holds(peer.member, false);
+                hub.ring_bell(Lane::Member(peer.member));
+            }
+        }
+        Message::Invite { .. }
+        | Message::Map { .. }
+        | Message::Mapped { .. }
+        | Message::NotMapped => inner.hear_of_ways(peer, is_ours, message),
         Message::Compare { extent, .. } => {
             hub.step(Event::Said(peer, message));
             compare(inner, peer, extent);
@@ -152,8 +175,7 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
     let is_whole = to >= from && length_of(bytes) == to.since(from);
     let allowed = state.core.may_receive(peer, epoch, from, to);
     let Ok(chain) = allowed else {
-        let refusal = Message::Refused(crate::message::Refusal::OutOfOrder);
-        hub.take(&mut state, vec![Action::Send(peer, refusal), Action::Disconnect(peer)]);
+        inner.refuse(&mut state, peer);
         return None;
     };
     let history = state.core.history().clone();
@@ -176,7 +198,7 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
         return Some(Event::NotReceived(peer));
     }
     let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
-    Some(Event::Received { peer, entries, committed })
+    Some(Event::Received { peer, entries, committed, are_durable: false })
 }
 
 /// Answers with the digests of a range.
@@ -196,70 +218,6 @@ fn compare(inner: &Inner, peer: Peer, extent: Extent) {
         Err(error) => {
             tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
             inner.hub.step(Event::StorageFailed);
-        }
-    }
-}
-
-/// Sends what is queued for a member.
-pub(super) fn send(inner: &Inner, member: MemberId) {
-    let hub = &inner.hub;
-    let mut bytes = Vec::new();
-    while let Some(work) = hub.next(Lane::Member(member)) {
-        match work {
-            Work::Order(Action::Send(peer, message)) => post(inner, peer, &message, &[]),
-            Work::Copy { peer, message, bytes } => post(inner, peer, &message, &bytes),
-            Work::Order(Action::Ship { peer, epoch, from, to, committed }) => {
-                let (to, committed) = with_more(hub, peer, (from, to, committed));
-                bytes.resize(usize::try_from(to.since(from)).expect("less than a ring"), 0);
-                match inner.ring.read(from, &mut bytes) {
-                    Ok(()) => {
-                        post(inner, peer, &Message::Records { epoch, from, to, committed }, &bytes);
-                        hub.step(Event::Shipped(peer, to));
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "the ring cannot be read");
-                        hub.step(Event::StorageFailed);
-                    }
-                }
-            }
-            Work::Close(peer) => {
-                if let Some(connected) = hub.lock().links.get_mut(peer) {
-                    connected.close();
-                }
-            }
-            Work::Order(_) => {}
-        }
-    }
-}
-
-// Records that are to follow at once go in one message.
-fn with_more(hub: &Hub, peer: Peer, (from, mut to, mut committed): (Lsn, Lsn, Lsn)) -> (Lsn, Lsn) {
-    let mut state = hub.lock();
-    loop {
-        let begins = to;
-        let next = Hub::next_if(&mut state, Lane::Member(peer.member), |work| {
-            matches!(work, Work::Order(Action::Ship { peer: of, from: at, to, .. })
-                if *of == peer && *at == begins && to.since(from) <= SHIPPED_MAX)
-        });
-        let Some(Work::Order(Action::Ship { to: end, committed: known, .. })) = next else {
-            return (to, committed);
-        };
-        (to, committed) = (end, committed.max(known));
-    }
-}
-
-// Where it fails the connection is closed, and its reader says that it is lost.
-fn post(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) {
-    let mut state = inner.hub.lock();
-    let Some(connected) = state.links.get_mut(peer) else { return };
-    let sender = Arc::clone(&connected.sender);
-    drop(state);
-    let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-    let pieces: &[&[u8]] = if bytes.is_empty() { &[] } else { &[bytes] };
-    if let Err(error) = sender.send(message, pieces) {
-        tracing::debug!(member = %peer.member, %error, "nothing can be sent");
-        if let Some(connected) = inner.hub.lock().links.get_mut(peer) {
-            connected.close();
         }
     }
 }
@@ -355,8 +313,6 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
-/// Bytes of records in one message, where there are several.
-const SHIPPED_MAX: u64 = 1 << 20;
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
 /// Connections at once, those that are ending included.

@@ -9,12 +9,16 @@
 //!   rpo       how far asynchronous members are behind
 //!   inner     what the threads share
 //!   connections  who is connected
-//!   links     the threads of connections: dial, read, send, copy
+//!   links     the threads of connections: dial, read, copy
+//!   carrying, carry  who sends what goes to a member
+//!   ways      one-sided ways between members
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
 //!   events    what operators are told
 //! ```
 
+mod carry;
+mod carrying;
 mod connections;
 mod device;
 mod events;
@@ -25,6 +29,7 @@ mod ranges;
 mod rpo;
 mod storage;
 mod volumes;
+mod ways;
 mod writers;
 
 use std::net::SocketAddr;
@@ -48,7 +53,8 @@ use self::volumes::Volumes;
 use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
 use crate::digest::Digester;
 use crate::format::{Extent, Kind};
-use crate::names::MemberId;
+use crate::names::{MEMBERS_MAX, MemberId};
+use crate::one_sided::{Hosting, OneSidedError, OneSidedOptions};
 use crate::ring::{Ring, RingError};
 use crate::snapshot::{SnapshotError, Snapshots};
 use crate::view::{Available, Mark, Point, View, ViewError};
@@ -74,6 +80,8 @@ pub struct Setup {
     pub addresses: Vec<(MemberId, Vec<String>)>,
     /// How connections are made.
     pub links: LinkOptions,
+    /// How records go from ring to ring by RDMA; `None`: by messages. Links that others can reach are no place for it.
+    pub one_sided: Option<OneSidedOptions>,
     /// Where others reach this member.
     pub listener: Listener,
     /// Who records who is the source.
@@ -133,6 +141,9 @@ pub enum StartError {
     /// Nobody can be waited for.
     #[error("{0}")]
     Link(#[from] LinkError),
+    /// The log cannot be written by RDMA.
+    #[error("{0}: take `transport` out of the group's file to go by TCP")]
+    OneSided(#[from] OneSidedError),
     /// No thread can be started, or no random number be had.
     #[error("the operating system: {0}")]
     System(#[from] std::io::Error),
@@ -164,6 +175,17 @@ pub struct Report {
     pub differences: u64,
     /// Views that are open.
     pub views: usize,
+    /// Where one-sided ways are wanted, at a source: to whom records go by one, and why they do not go so to the others.
+    pub ways: Vec<(MemberId, Way)>,
+}
+
+/// How records go to a member.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// By one-sided operations of this provider.
+    OneSided(&'static str),
+    /// By messages, and why, if an attempt has failed.
+    Messages(Option<String>),
 }
 
 impl Member {
@@ -175,17 +197,7 @@ impl Member {
     /// See [`StartError`]; nothing runs then.
     pub fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup { config, ring, volumes, directory, map, environment, .. } = setup;
-        for (volume, (device, wanted)) in volumes.iter().zip(&config.volumes).enumerate() {
-            let (found, wanted) = (device.geometry().size, *wanted);
-            if found != wanted {
-                return Err(StartError::OtherSize { volume, found, wanted });
-            }
-        }
-        if volumes.len() != config.volumes.len() {
-            let volume = volumes.len().min(config.volumes.len());
-            let size = config.volumes.get(volume).copied().unwrap_or_default();
-            return Err(StartError::OtherSize { volume, found: 0, wanted: size });
-        }
+        check_volumes(&config, &volumes)?;
         ring.check_owner(config.group, config.me)?;
         if ring.capacity() != config.capacity {
             return Err(StartError::OtherCapacity {
@@ -209,8 +221,15 @@ impl Member {
         let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
+        let hosting = match &setup.one_sided {
+            Some(options) => Some(Hosting::open(options, &environment)?),
+            None => None,
+        };
         let inner = Arc::new(Inner {
             hub: Hub::new(environment, core, &others, setup.rpo),
+            carriers: (0..MEMBERS_MAX).map(|_| Mutex::default()).collect(),
+            one_sided: setup.one_sided,
+            hosting,
             digester: Digester::new(ring.group()),
             ring,
             volumes,
@@ -248,14 +267,23 @@ impl Member {
         self.spawn("volumes", storage::apply)?;
         self.spawn("witness", storage::propose)?;
         self.spawn("clock", |inner| {
-            while !inner.hub.pauses_to_end(TICK) {
+            for tick in 1_u64.. {
+                if inner.hub.pauses_to_end(TICK) {
+                    return;
+                }
                 inner.hub.tick();
+                if tick.is_multiple_of(INVITES_AFTER) {
+                    inner.invite_again();
+                }
             }
         })?;
         for other in others.iter().copied() {
             self.spawn("dialer", move |inner| links::dial(inner, other))?;
-            self.spawn("sender", move |inner| links::send(inner, other))?;
+            self.spawn("sender", move |inner| carry::carry(inner, other))?;
             self.spawn("copier", move |inner| links::copy(inner, other))?;
+            if self.inner.has_ways() {
+                self.spawn("way", move |inner| ways::dial(inner, other))?;
+            }
         }
         Ok(())
     }
@@ -331,9 +359,27 @@ impl Member {
             .filter_map(|(member, _)| Some((*member, state.links.failure(*member)?.to_owned())))
             .collect();
         let (verified, differences) = state.verified;
+        let provider = self.inner.one_sided.as_ref().map(|options| options.provider.name());
+        let ways = modes.iter().filter(|_| status.is_source).filter_map(|(member, _)| {
+            let way = match state.ways.is_used(*member) {
+                true => Way::OneSided(provider?),
+                false => Way::Messages(state.ways.failure(*member).map(str::to_owned)),
+            };
+            provider.map(|_| (*member, way))
+        });
+        let ways = ways.collect();
         drop(state);
         let views = self.inner.volumes.views().open_views();
-        Report { status, modes, failures, time_ns: hub.time_ns(), verified, differences, views }
+        Report {
+            status,
+            modes,
+            failures,
+            time_ns: hub.time_ns(),
+            verified,
+            differences,
+            views,
+            ways,
+        }
     }
 
     /// What has happened behind the event of a number.
@@ -413,6 +459,21 @@ impl Member {
     }
 }
 
+fn check_volumes(config: &Config, volumes: &[Arc<dyn BlockDevice>]) -> Result<(), StartError> {
+    for (volume, (device, wanted)) in volumes.iter().zip(&config.volumes).enumerate() {
+        let (found, wanted) = (device.geometry().size, *wanted);
+        if found != wanted {
+            return Err(StartError::OtherSize { volume, found, wanted });
+        }
+    }
+    if volumes.len() != config.volumes.len() {
+        let volume = volumes.len().min(config.volumes.len());
+        let size = config.volumes.get(volume).copied().unwrap_or_default();
+        return Err(StartError::OtherSize { volume, found: 0, wanted: size });
+    }
+    Ok(())
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         self.end();
@@ -421,3 +482,5 @@ impl Drop for Member {
 
 /// How often the core is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
+/// After so many ticks a source that has no one-sided way is invited again.
+const INVITES_AFTER: u64 = 200;

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use log::Lsn;
 
+use super::carry::{carry_until, send_queued};
 use super::hub::{Arrived, Work};
 use super::inner::Inner;
 use super::volumes::{ApplyError, moment};
-use crate::core::{Action, Event, Lane};
+use crate::core::{Action, Core, Event, Lane};
 use crate::format::{Encoding, Kind, Record};
 use crate::message::{Message, Peer};
+use crate::one_sided::Hosting;
 use crate::ring::RingError;
 use crate::view::{Records, RecordsError};
 use crate::wire::expand;
@@ -21,11 +23,15 @@ pub(super) fn persist(inner: &Inner) {
     while let Some(work) = hub.next(Lane::Ring) {
         match work {
             Work::Order(Action::Persist(to)) => {
-                let from = hub.lock().core.durable();
-                persist_range(inner, from, to);
+                let state = hub.lock();
+                let (from, source) = (state.core.durable(), state.core.streaming_from());
+                drop(state);
+                persist_and_answer(inner, (from, to), source);
             }
-            // Nothing of this member is reached by one-sided operations.
-            Work::Order(Action::Revoke) => hub.step(Event::Revoked),
+            Work::Order(Action::Revoke) => {
+                inner.hosting.iter().for_each(Hosting::revoke_all);
+                hub.step(Event::Revoked);
+            }
             _ => {}
         }
     }
@@ -36,6 +42,27 @@ pub(super) fn persist_range(inner: &Inner, from: Lsn, to: Lsn) {
     match inner.ring.persist(from, to) {
         Ok(()) => inner.hub.step(Event::RingDurable(to)),
         Err(error) => failed(inner, "the ring cannot be made durable", &error),
+    }
+}
+
+/// [`persist_range`] of a thread that then sends what the end of a connection is to hear of it, if that is given and nobody
+/// else sends.
+pub(super) fn persist_and_answer(inner: &Inner, range: (Lsn, Lsn), only: Option<Peer>) {
+    let hub = &inner.hub;
+    let mut next = Some(range);
+    while let Some((from, to)) = next {
+        if let Err(error) = inner.ring.persist(from, to) {
+            failed(inner, "the ring cannot be made durable", &error);
+            return;
+        }
+        let may = |_: &Core, member| only.is_some_and(|peer| peer.member == member);
+        let mut state = hub.lock();
+        let (again, carries) = hub.step_to_carry(&mut state, Event::RingDurable(to), may);
+        drop(state);
+        let left = send_queued(inner, carries, only);
+        // Nothing goes to a source by operations.
+        carry_until(inner, left, Lsn(0));
+        next = again;
     }
 }
 

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use basics::Environment;
 use block::{BlockDevice, FileDevice, Survives};
+use rdma::{PollPolicy, ProviderChoice};
 use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
+use replica::one_sided::OneSidedOptions;
 use replica::ring::{CreateOptions, Ring};
 use replica::runtime::{Member, Rpo, Setup, StartError};
 use replica::wire::{Identity, LinkOptions, Listener, Policy};
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) rpo: Option<Rpo>,
     /// Whether a file records who is the source.
     pub(crate) has_witness: bool,
+    /// Whether records go by one-sided operations.
+    pub(crate) one_sided: Option<OneSidedOptions>,
 }
 
 impl Default for Plan {
@@ -47,7 +51,18 @@ impl Default for Plan {
             compression: Policy::None,
             rpo: None,
             has_witness: false,
+            one_sided: None,
         }
+    }
+}
+
+/// Engines that sleep: the tests of one machine run side by side.
+pub(crate) fn one_sided() -> OneSidedOptions {
+    OneSidedOptions {
+        provider: ProviderChoice::Soft,
+        listen: ([127, 0, 0, 1], 0).into(),
+        addresses: Vec::new(),
+        polling: PollPolicy::Block,
     }
 }
 
@@ -160,6 +175,7 @@ impl Group {
             identity,
             addresses,
             links: LinkOptions::default(),
+            one_sided: self.plan.one_sided.clone(),
             listener: Listener::bind(&self.addresses[usize::from(member)]).unwrap(),
             witness: self.witness(),
             compression: self.plan.compression,

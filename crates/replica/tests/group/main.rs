@@ -7,3 +7,4 @@ mod outages;
 mod points;
 mod roles;
 mod strangers;
+mod ways;

@@ -7,7 +7,7 @@ use replica::{Epoch, MemberId, MemberSet};
 
 use crate::disk::cells;
 use crate::member::{Queue, Writer};
-use crate::net::Parcel;
+use crate::net::{Operation, Parcel};
 use crate::plan::MS;
 use crate::world::{Record, What, World};
 
@@ -219,6 +219,8 @@ impl World<'_> {
             Action::PutCopy => Event::CopyPut,
             Action::Revoke => Event::Revoked,
             Action::Send(peer, message) => {
+                // It may speak of records that went the other way.
+                self.tell_there(peer.connection);
                 self.post(member, peer, Parcel { message, records: Vec::new(), cells: Vec::new() });
                 return;
             }
@@ -235,6 +237,11 @@ impl World<'_> {
                     }
                     return;
                 };
+                let records =
+                    match self.operate(member, peer, Operation { epoch, from, to, records }) {
+                        Some(operation) => operation.records,
+                        None => return,
+                    };
                 let message = Message::Records { epoch, from, to, committed };
                 self.post(member, peer, Parcel { message, records, cells: Vec::new() });
                 Event::Shipped(peer, to)

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use replica::MemberId;
 use replica::message::{Message, Peer};
+use replica::{Epoch, Lsn, MemberId};
 
 use crate::disk::Stored;
 
@@ -31,6 +31,27 @@ pub(crate) struct Connection {
     pub(crate) is_over: [bool; 2],
     /// Nothing is delivered any more, and nobody is told.
     pub(crate) is_silent: bool,
+    /// What side 0 does to the ring of side 1, without its doing.
+    pub(crate) way: Way,
+}
+
+/// One-sided operations of a connection: each places records, then makes them durable, then is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// Records go by it: what went by messages before is durable there.
+    pub(crate) is_used: bool,
+    pub(crate) operations: VecDeque<Operation>,
+    pub(crate) answers: VecDeque<Operation>,
+    /// What the other end has not been told of.
+    pub(crate) untold: VecDeque<Operation>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub(crate) epoch: Epoch,
+    pub(crate) from: Lsn,
+    pub(crate) to: Lsn,
+    pub(crate) records: Vec<Arc<Stored>>,
 }
 
 impl Connection {

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) latency: u64,
     pub(crate) retention_ns: u64,
     pub(crate) window: u64,
+    /// Records go by one-sided operations.
+    pub(crate) one_sided: bool,
 }
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -69,6 +71,7 @@ impl Plan {
             latency: chance.skewed(20_000, 20 * MS),
             retention_ns: if chance.happens(1, 6) { chance.skewed(MS, SECOND) } else { 0 },
             window: chance.skewed(64 << 10, 4 << 20),
+            one_sided: chance.happens(1, 2),
         }
     }
 }

@@ -8,7 +8,7 @@ use replica::format::Extent;
 use replica::message::{Message, Peer};
 
 use crate::disk::{CELL, cells};
-use crate::net::{Connection, Parcel};
+use crate::net::{Connection, Parcel, Way};
 use crate::plan::MS;
 use crate::world::{What, World};
 
@@ -65,9 +65,15 @@ impl World<'_> {
                         for record in records {
                             disk.place(record);
                         }
-                        self.step(member, Event::Received { peer, entries, committed });
+                        self.step(
+                            member,
+                            Event::Received { peer, entries, committed, are_durable: false },
+                        );
                     }
                 }
+            }
+            Message::There { epoch, from, to, committed } => {
+                self.receive_there(member, peer, epoch, (from, to), committed);
             }
             Message::Compare { extent, .. } => {
                 let held = self.members[usize::from(member)].disk.volumes[cells(extent)].to_vec();
@@ -102,6 +108,7 @@ impl World<'_> {
         connection.queues[side].clear();
         let (member, peer) = (connection.ends[side].0, connection.peer(side));
         let (was_known, life) = (connection.is_known[side], connection.lives[side]);
+        let was_used = connection.way.is_used;
         let is_over = connection.is_over == [true, true];
         if is_over {
             self.connections.remove(&number);
@@ -122,6 +129,7 @@ impl World<'_> {
                 }
             }
         }
+        self.adopt(member, peer, was_used && side == 1);
         self.step(member, Event::Lost(peer));
         self.run_lane(member, Lane::Copies(peer.member));
     }
@@ -156,6 +164,7 @@ impl World<'_> {
                 is_known: [true, true],
                 is_over: [false, false],
                 is_silent: false,
+                way: Way::default(),
             };
             let peers = [connection.peer(0), connection.peer(1)];
             self.connections.insert(number, connection);

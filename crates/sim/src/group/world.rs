@@ -28,6 +28,7 @@ pub(crate) struct Sums {
     pub(crate) fell_behind: u64,
     pub(crate) probes: u64,
     pub(crate) refused: u64,
+    pub(crate) adopted: u64,
 }
 
 impl Sums {
@@ -40,6 +41,7 @@ impl Sums {
         self.fell_behind += other.fell_behind;
         self.probes += other.probes;
         self.refused += other.refused;
+        self.adopted += other.adopted;
     }
 }
 
@@ -54,13 +56,15 @@ impl fmt::Display for Sums {
             fell_behind,
             probes,
             refused,
+            adopted,
             digest: _,
         } = self;
         write!(
             f,
             "{acknowledged} writes acknowledged, {crashes} crashes, {cuts} connections cut, \
              {promotions} sources began, {copies} copies ended, {fell_behind} fell behind, \
-             {probes} copies looked at, {refused} refusals"
+             {probes} copies looked at, {refused} refusals, \
+             {adopted} times records found that operations had placed"
         )
     }
 }
@@ -71,6 +75,11 @@ pub(crate) enum What {
     Lane(u8, u64, Lane, u64),
     Deliver(u64, usize),
     Lose(u64, usize),
+    /// The next operation of a connection places its records; makes them durable; is answered; its target is told.
+    Place(u64),
+    Flush(u64),
+    Answer(u64),
+    TellThere(u64),
     Writer(u8, u64, usize),
     WritersStopped(u8, u64),
     Tick(u8, u64),
@@ -231,6 +240,10 @@ impl<'a> World<'a> {
             }
             What::Deliver(number, side) => self.deliver(number, side),
             What::Lose(number, side) => self.lose(number, side),
+            What::Place(number) => self.place_there(number),
+            What::Flush(number) => self.flush_there(number),
+            What::Answer(number) => self.answer_from_there(number),
+            What::TellThere(number) => self.tell_there(number),
             What::Writer(member, life, writer) if self.lives(member, life) => {
                 self.write(member, writer);
             }

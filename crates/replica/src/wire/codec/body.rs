@@ -25,6 +25,11 @@ pub(super) const IN_SYNC: u8 = 15;
 pub(super) const STORED: u8 = 16;
 pub(super) const TAKE_OVER: u8 = 17;
 pub(super) const ALIVE: u8 = 18;
+pub(super) const INVITE: u8 = 19;
+pub(super) const MAP: u8 = 20;
+pub(super) const MAPPED: u8 = 21;
+pub(super) const NOT_MAPPED: u8 = 22;
+pub(super) const THERE: u8 = 23;
 
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(in crate::wire) const GREETINGS: u8 = 0x80;
@@ -50,6 +55,11 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::Stored { .. } => STORED,
         Message::TakeOver { .. } => TAKE_OVER,
         Message::Alive => ALIVE,
+        Message::Invite { .. } => INVITE,
+        Message::Map { .. } => MAP,
+        Message::Mapped { .. } => MAPPED,
+        Message::NotMapped => NOT_MAPPED,
+        Message::There { .. } => THERE,
     }
 }
 
@@ -59,8 +69,8 @@ pub(super) fn body_max(kind: u8) -> Option<u32> {
         HERE => Some(HERE_LEN_MAX),
         HELLO | FOLLOW => Some(HISTORY_LEN_MAX + 256),
         DIGESTS => Some(DIGESTS_LEN_MAX),
-        ALIVE | FOLLOWING => Some(0),
-        REFUSED..ALIVE | GREETINGS.. => Some(OTHER_LEN_MAX),
+        ALIVE | FOLLOWING | NOT_MAPPED => Some(0),
+        REFUSED..=THERE | GREETINGS.. => Some(OTHER_LEN_MAX),
         _ => None,
     }
 }
@@ -92,7 +102,7 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Follow.set_version", set_version)?;
             put.field("Follow.with_copies", with_copies)
         }
-        Message::Following | Message::Alive => Ok(()),
+        Message::Following | Message::Alive | Message::NotMapped => Ok(()),
         Message::Records { epoch, from, to, committed } => {
             put.field("Records.epoch", epoch)?;
             put.lsns("Records", [*from, *to, *committed])
@@ -137,6 +147,19 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("TakeOver.epoch", epoch)?;
             put.field("TakeOver.end", end)?;
             put.field("TakeOver.next", next)
+        }
+        Message::Invite { port, ticket } => {
+            put.field("Invite.port", port)?;
+            put.field("Invite.ticket", ticket)
+        }
+        Message::Map { connection } => put.field("Map.connection", connection),
+        Message::Mapped { key, address } => {
+            put.field("Mapped.key", key)?;
+            put.field("Mapped.address", address)
+        }
+        Message::There { epoch, from, to, committed } => {
+            put.field("There.epoch", epoch)?;
+            put.lsns("There", [*from, *to, *committed])
         }
     }
 }
@@ -218,6 +241,21 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             next: take.field("TakeOver.next")?,
         },
         ALIVE => Message::Alive,
+        INVITE => Message::Invite {
+            port: take.field("Invite.port")?,
+            ticket: take.field("Invite.ticket")?,
+        },
+        MAP => Message::Map { connection: take.field("Map.connection")? },
+        MAPPED => Message::Mapped {
+            key: take.field("Mapped.key")?,
+            address: take.field("Mapped.address")?,
+        },
+        NOT_MAPPED => Message::NotMapped,
+        THERE => {
+            let epoch = take.field("There.epoch")?;
+            let [from, to, committed] = take.lsns("There")?;
+            Message::There { epoch, from, to, committed }
+        }
         kind => return Err(WireError::PeerKind(kind)),
     })
 }

@@ -4,7 +4,7 @@ use log::Lsn;
 
 use super::error::WireError;
 use crate::format::{Extent, NUMBER_MAX, RECORD_ALIGN, VOLUME_LEN_MAX, VOLUMES_MAX};
-use crate::message::EXTENTS_MAX;
+use crate::message::{EXTENTS_MAX, Ticket};
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
 
 /// A value that lies in a body.
@@ -123,6 +123,21 @@ impl Field for u8 {
     }
 }
 
+/// A port on which something listens.
+impl Field for u16 {
+    fn put(&self, field: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
+        sound(*self > 0, field)?;
+        out.extend_from_slice(&self.to_le_bytes());
+        Ok(())
+    }
+
+    fn take(field: &'static str, take: &mut Take<'_>) -> Result<Self, WireError> {
+        let port = take.bytes(field).map(Self::from_le_bytes)?;
+        sound(port > 0, field)?;
+        Ok(port)
+    }
+}
+
 impl Field for u32 {
     fn put(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
         out.extend_from_slice(&self.to_le_bytes());
@@ -175,6 +190,17 @@ impl Field for Lsn {
 }
 
 impl Field for GroupId {
+    fn put(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
+        out.extend_from_slice(&self.0);
+        Ok(())
+    }
+
+    fn take(field: &'static str, take: &mut Take<'_>) -> Result<Self, WireError> {
+        take.bytes(field).map(Self)
+    }
+}
+
+impl Field for Ticket {
     fn put(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
         out.extend_from_slice(&self.0);
         Ok(())

@@ -149,6 +149,10 @@ fn check(message: &Message, payload_len: u32) -> Result<(), WireError> {
             None | Some(0) => return Err(WireError::Value("Records.to")),
             Some(len) => len,
         },
+        Message::There { from, to, .. } => match to.0.checked_sub(from.0) {
+            Some(len) if (1..=u64::from(PAYLOAD_MAX)).contains(&len) => 0,
+            _ => return Err(WireError::Value("There.to")),
+        },
         Message::Copy { extent, is_zero: false, .. } => extent.len,
         Message::Compare { extent, .. } | Message::Digests { extent, .. } => {
             match extent.len <= DIGESTS_MAX as u64 * DIGEST_GRANULE {

@@ -8,7 +8,7 @@ use super::error::{PAYLOAD_MAX, WireError};
 use super::field::DIGESTS_MAX;
 use super::frame::*;
 use crate::format::{Extent, NUMBER_MAX, VOLUME_LEN_MAX, VOLUMES_MAX};
-use crate::message::{EXTENTS_MAX, Message, Refusal};
+use crate::message::{EXTENTS_MAX, Message, Refusal, Ticket};
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
 use log::Lsn;
 
@@ -137,6 +137,18 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
             next
         })),
         Just(none(Message::Alive)),
+        (1..=u16::MAX, any::<[u8; 32]>())
+            .prop_map(move |(port, ticket)| none(Message::Invite { port, ticket: Ticket(ticket) })),
+        any::<u64>().prop_map(move |connection| none(Message::Map { connection })),
+        any::<(u32, u64)>().prop_map(move |(key, address)| none(Message::Mapped { key, address })),
+        Just(none(Message::NotMapped)),
+        (epoch(), 1..=PAYLOAD_MAX / 64, lsn(), lsn()).prop_map(
+            move |(epoch, count, to, committed)| {
+                let to = Lsn(to.0.max(u64::from(PAYLOAD_MAX)));
+                let from = Lsn(to.0 - u64::from(count) * 64);
+                none(Message::There { epoch, from, to, committed })
+            }
+        ),
     ]
 }
 
@@ -220,7 +232,7 @@ fn a_head_that_no_member_sends_is_refused() {
     assert_eq!(head(|head| head[0] = b'X'), WireError::PeerMagic(*b"XR"));
     assert_eq!(head(|head| head[2] = 9), WireError::PeerVersion { found: 9, known: 1 });
     assert_eq!(head(|head| head[3] = 0), WireError::PeerKind(0));
-    assert_eq!(head(|head| head[3] = 19), WireError::PeerKind(19));
+    assert_eq!(head(|head| head[3] = 24), WireError::PeerKind(24));
     assert_eq!(head(|head| head[3] = 0x80), WireError::PeerKind(0x80));
     assert_eq!(head(|head| head[4] = 1), WireError::PeerBodyLen { kind: ALIVE, len: 1, max: 0 });
     assert_eq!(head(|head| head[11] = 1), WireError::PayloadLen { len: 1 << 24 });
