@@ -61,6 +61,7 @@ impl ClientError {
             Self::Authentication(_) | Self::ConfigSigning => ErrorKind::Logon,
             Self::Connection(_) => ErrorKind::Connection,
             Self::ConfigName(_) => ErrorKind::InvalidName,
+            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::ConfigUrl(_)
             | Self::ConfigTooLong { .. }
             | Self::ConfigEncryption
