@@ -118,6 +118,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nbdinfo", "libnbd-bin"),
     ("nbdkit", "nbdkit"),
     ("openssl", "openssl"),
+    ("pkg-config", "pkg-config"),
     ("python3", "python3-venv"),
     ("xmllint", "libxml2-utils"),
     ("qemu-img", "qemu-utils"),

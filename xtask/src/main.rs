@@ -3,6 +3,7 @@
 //! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
 //! command of its own; every program a command starts is printed as it could be typed by hand.
 
+mod bindings;
 mod bulk;
 mod check;
 mod clones;
@@ -121,6 +122,16 @@ enum Task {
     Lookup(lookup::Options),
     /// Shared extents, on an XFS in a file (as root).
     Clones,
+    /// Install the C library: PREFIX/include, PREFIX/lib, pkg-config.
+    InstallC(bindings::install::Options),
+    /// The C library as a stranger uses it: shared, sanitized, static.
+    C,
+    /// Build the engine for fio, and have fio verify what it writes.
+    FioEngine(bindings::fio::Options),
+    /// Build the wheel of the Python package: target/wheels.
+    Wheel,
+    /// The tests of the Python package and the examples of its guide, from its wheel.
+    PythonPackage(bindings::python::Options),
     /// Fuzz one target, or each in turn.
     Fuzz(fuzz::Options),
     /// Everything in its short form: what CI runs.
@@ -226,6 +237,11 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),
+        Task::InstallC(options) => bindings::install::run(options),
+        Task::C => bindings::c::run(true),
+        Task::FioEngine(options) => bindings::fio::run(options),
+        Task::Wheel => bindings::python::wheel_only(),
+        Task::PythonPackage(options) => bindings::python::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }?;

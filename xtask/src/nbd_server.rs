@@ -55,6 +55,12 @@ impl NbdServer {
         Self::start_with(volume, 0, &[], None)
     }
 
+    /// Serves on a port, to everybody on this machine.
+    pub(crate) fn start_tcp(volume: &Volume) -> Result<Self, Failure> {
+        let port = free_port()?;
+        Self::start_with(volume, port, &[&format!("--listen=127.0.0.1:{port}"), "--anybody"], None)
+    }
+
     /// Serves on a port, to clients with a certificate of `authority`.
     pub(crate) fn start_tls(
         volume: &Volume,

@@ -53,14 +53,21 @@ pub(crate) fn landfast() -> Result<PathBuf, Failure> {
     if let Some(binary) = std::env::var_os(BINARY_VARIABLE) {
         return Ok(PathBuf::from(binary));
     }
+    Ok(shipped()?.join("landfast"))
+}
+
+/// The directory with what is shipped: the program, `liblandfast.so` and `lib_landfast.so`, the module of the Python package.
+/// They are built by one command: built one by one, their dependencies would be compiled with other features each time.
+pub(crate) fn shipped() -> Result<PathBuf, Failure> {
     // Once is enough: no step of ours changes the source.
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(binary) = BUILT.get() {
-        return Ok(binary.clone());
+    if let Some(directory) = BUILT.get() {
+        return Ok(directory.clone());
     }
-    let build = ["build", "--release", "--package", "landfast", "--bin", "landfast"];
-    Step::new("cargo").args(build).dir(&root()).builds().run()?;
-    Ok(BUILT.get_or_init(|| target().join("release").join("landfast")).clone())
+    let packages = ["landfast", "landfast-capi", "landfast-python"];
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    Step::new("cargo").args(["build", "--release"]).args(packages).dir(&root()).builds().run()?;
+    Ok(BUILT.get_or_init(|| target().join("release")).clone())
 }
 
 /// Whether this process may install packages, capture packets and change users.

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::{ConnectOptions, Protection};
-use rdma::{PollPolicy, ProviderChoice};
+use rdma::ProviderChoice;
 use serde::Deserialize;
+
+pub(crate) use crate::poll::Poll;
 
 /// Remote persistent memory as a file service.
 #[derive(Debug, Parser)]
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Volume(crate::volume::args::Volume),
     /// Volumes replicated block by block: describe a group, run its members, promote, verify, show points in time
     Replica(crate::replica::args::Replica),
+    /// Memory of many servers as named, striped regions with copies: daemons, regions, tokens
+    Store(crate::store::args::StoreArgs),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -82,6 +86,7 @@ impl Command {
             | Self::Diagnose(_)
             | Self::Volume(_)
             | Self::Replica(_)
+            | Self::Store(_)
             | Self::Completions(_) => true,
         }
     }
@@ -100,6 +105,18 @@ pub(crate) struct Serve {
     /// a node, made by mknod, is then a file as long as the device. May be given many times
     #[arg(long = "device", value_name = "SHARE=PATH")]
     pub(crate) devices: Vec<String>,
+    /// Volume that is a file of a share's top directory, as long as the volume: read, written and flushed by messages,
+    /// each sector whole; push mode is refused. Nobody else can use the volume meanwhile. May be given many times
+    #[arg(long = "volume", value_name = "SHARE=[NAME=]PATH")]
+    pub(crate) volumes: Vec<String>,
+    /// Which files of a share have their pages in memory only when a client asks for them: all that are mapped for push
+    /// mode (lazy), or none (eager) [default: those on disks that are longer than the budget]. May be given many times
+    #[arg(long = "residency", value_name = "SHARE=lazy|eager")]
+    pub(crate) residency: Vec<String>,
+    /// Most memory for such pages, as in 4G [default: an eighth of the machine's]; with SHARE= the most for one share.
+    /// May be given many times
+    #[arg(long = "flash-budget", value_name = "[SHARE=]SIZE")]
+    pub(crate) flash_budgets: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
     /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
     /// only with `--signing when-asked`. May be given many times
@@ -178,6 +195,8 @@ pub(crate) struct Serve {
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read; it lies outside of the shares
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: crate::store::args::Serving,
 }
 
 /// Options of `landfast passwd`.
@@ -468,31 +487,6 @@ pub(crate) enum Mode {
     Push,
 }
 
-/// How an RDMA engine waits for work.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Poll {
-    /// Spin for a window that grows and shrinks with the traffic, then sleep
-    Adaptive,
-    /// Never sleep
-    Spin,
-    /// Always sleep
-    Block,
-    /// Spin for 50 us, then sleep: what moderation of a fixed length does
-    Fixed,
-}
-
-impl Poll {
-    /// The policy of the engine.
-    pub(crate) fn policy(self) -> PollPolicy {
-        match self {
-            Self::Adaptive => PollPolicy::Adaptive,
-            Self::Spin => PollPolicy::Spin,
-            Self::Block => PollPolicy::Block,
-            Self::Fixed => PollPolicy::Fixed(FIXED_US),
-        }
-    }
-}
-
 /// Options of `landfast demo`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -521,6 +515,22 @@ pub(crate) enum DemoKind {
     Log(DemoLog),
     /// Two members of a group: ext4 under load, the source is killed, the other one goes on with every answered write
     Replica(DemoReplica),
+    /// Daemons of a striped store, two copies: one is killed under load, clients go on, copies are filled again
+    Store(DemoStore),
+}
+
+/// Options of `landfast demo store`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoStore {
+    /// Directory for the pieces [default: memory (/dev/shm)]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of writing before and after each kill
+    #[arg(short = 'd', default_value_t = 3.0)]
+    pub(crate) duration_s: f64,
+    /// How often a daemon is killed
+    #[arg(long, default_value_t = 3)]
+    pub(crate) kills: u32,
 }
 
 /// Options of `landfast demo replica`.
@@ -582,9 +592,6 @@ pub(crate) struct Man {
     pub(crate) directory: PathBuf,
 }
 
-// The control arm of comparisons of polling policies.
-const FIXED_US: u32 = 50;
-
 const LONG_ABOUT: &str = "\
 Remote persistent memory as a file service.
 
@@ -602,6 +609,8 @@ Examples:
   A device of persistent memory as the file `log` of a share:
       mknod /srv/data/log c $(stat -c '0x%t 0x%T' /dev/dax0.0)
       landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
+  A disk whose sectors are never torn as the file `disk0` of a share (docs/volumes.md):
+      landfast serve /srv/data --user alice:secret --volume data=/mnt/pmem/disk0
   Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
       landfast serve /srv/data --keytab /var/lib/landfast/cifs.keytab --kerberos-user '*'
   A directory that anybody may read and alice may change:
@@ -622,7 +631,9 @@ The config file holds the same settings:
   metrics = \"127.0.0.1:9445\"
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
+  flash_budget = \"4G\"
   signing = \"always\"
+  server_guid = \"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\"
   users_file = \"/var/lib/landfast/users\"
   [[share]]
   name = \"data\"
@@ -632,8 +643,14 @@ The config file holds the same settings:
   guests = \"read\"
   read_only = false
   encrypt = false
+  write_through = false
   persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
+  residency = \"lazy\"
+  flash_budget = \"1G\"
+  [[share.volume]]
+  name = \"disk0\"
+  path = \"/mnt/pmem/disk0\"
   [kerberos]
   keytab = \"/var/lib/landfast/cifs.keytab\"
   principal = \"cifs/files.example.org@EXAMPLE.ORG\"

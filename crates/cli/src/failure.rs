@@ -10,6 +10,7 @@ use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
 use crate::replica::ReplicaFailure;
+use crate::store::StoreFailure;
 use crate::volume::{NbdFailure, VolumeFailure};
 use crate::{output, run_as, start_hints, words};
 
@@ -99,6 +100,9 @@ pub(crate) enum Failure {
     /// A group of replicated volumes cannot be described, run or asked.
     #[error(transparent)]
     Replica(#[from] ReplicaFailure),
+    /// A store cannot be served or used.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
     /// Volumes cannot be offered over NBD.
     #[error(transparent)]
     Nbd(#[from] NbdFailure),
@@ -164,6 +168,7 @@ impl Failure {
             ),
             Self::Volume { source, .. } => source.hint(),
             Self::Replica(failure) => failure.hint(),
+            Self::Store(failure) => failure.hint(),
             Self::Mount(error) => hint_of_mount(error),
             Self::NotDurable => Some(
                 "start the server with --emulate-persistence to measure without durability, or put the share on a \

@@ -16,6 +16,7 @@ mod metrics;
 mod notify;
 mod output;
 mod passwd;
+mod poll;
 mod remote;
 mod replica;
 mod run_as;
@@ -23,6 +24,7 @@ mod serve;
 mod size;
 mod start_hints;
 mod status;
+mod store;
 mod sweep;
 mod volume;
 mod words;
@@ -93,6 +95,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Diagnose(diagnose) => diagnose::run(&diagnose),
         Command::Volume(volume) => volume::run(&volume.command),
         Command::Replica(replica) => replica::run(&replica.command),
+        Command::Store(store) => store::run(&store.command),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }

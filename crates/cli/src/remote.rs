@@ -4,43 +4,28 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::ops::Range;
 
 use client::blocking::Client;
-use client::{ConnectOptions, OpenOptions, Protection, Region, RegionSettings, SmbUrl};
+use client::{ConnectOptions, OpenOptions, Region, RegionSettings, SmbUrl};
 use smb::push::{Durability, PushRequest, PushResponse, Rights};
 
 use crate::failure::Failure;
 
-/// Parses a URL; the password of the user whom it names may come from the environment instead, where `ps` does not
-/// show it. A guest proves nothing: a server that nobody has named a user to gets no proof that it could use to
-/// guess the password.
+/// Parses a URL; the password of the user whom it names may come from the environment instead.
 pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
-    let mut url: SmbUrl = text.parse().map_err(client::ClientError::from)?;
-    if url.password.is_empty()
-        && !url.user.is_empty()
-        && let Ok(password) = std::env::var(PASSWORD_VARIABLE)
-    {
-        url.password = password.into();
-    }
-    Ok(url)
+    let url: SmbUrl = text.parse().map_err(client::ClientError::from)?;
+    Ok(url.with_password_of_environment())
 }
 
 /// Connects to the share of `url`. A URL without a user connects as a guest, who has no key to sign
 /// with.
 pub(crate) fn connect(url: &SmbUrl) -> Result<Client, Failure> {
-    Client::connect(url, &options(url)).map_err(Failure::remote(CONNECTING, url))
+    Client::connect(url, &ConnectOptions::for_user_of(url))
+        .map_err(Failure::remote(CONNECTING, url))
 }
 
 /// [`connect`] on the caller's runtime, as a client that understands modes and owners.
 pub(crate) async fn connect_async(url: &SmbUrl) -> Result<client::Client, Failure> {
-    let options = ConnectOptions { posix: true, ..options(url) };
+    let options = ConnectOptions { posix: true, ..ConnectOptions::for_user_of(url) };
     client::Client::connect(url, &options).await.map_err(Failure::remote(CONNECTING, url))
-}
-
-fn options(url: &SmbUrl) -> ConnectOptions {
-    let mut options = ConnectOptions::default();
-    if url.user.is_empty() {
-        options.signing = Protection::IfRequired;
-    }
-    options
 }
 
 /// Opens the file of `url` with a lease, and maps a range of it for reading, writing and commits.
@@ -93,4 +78,3 @@ pub(crate) fn address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
 }
 
 const CONNECTING: &str = "cannot enter";
-const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";

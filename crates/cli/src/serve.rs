@@ -17,11 +17,12 @@ use tracing::{error, info, warn};
 use tree::{Admission, withhold_set_id};
 
 use crate::args::{Serve, Signing};
-use crate::config::{Guests, Kerberos, Settings, Share, people};
+use crate::config::{self, Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::metrics::{Endpoint, of_server};
 use crate::run_as::{self, Doors};
+use crate::volume::SharedVolumes;
 use crate::{logging, notify, output};
 
 /// Serves until SIGTERM or SIGINT.
@@ -57,6 +58,7 @@ async fn serve(
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = listen(SignalKind::hangup())?;
+    let mut volumes = SharedVolumes::default();
     let config = server_config(&settings, options)?;
     // The addresses first: a server that finds another server there changes nothing else of it.
     let listener = match listener {
@@ -66,6 +68,8 @@ async fn serve(
     let at = listener.local_addr().map_err(Failure::system("cannot see where it listens"))?;
     let mut control = Control::open(&settings.control, at.port())?;
     warn_of_people(&settings, &config.users);
+    // After the addresses: a second server of the same settings learns from these that there is a first.
+    let config = ServerConfig { shares: shares(&settings, &mut volumes)?, ..config };
     let running = Server::start(ServerConfig { listener: Some(listener), ..config }).await?;
     warn_of_root();
     warn_of_guests(&settings);
@@ -73,6 +77,8 @@ async fn serve(
     if let Some(control) = &mut control {
         control.serve(running.observer());
     }
+    let emulate = settings.emulate_persistence;
+    let store = crate::store::serve::beside(&options.store, settings.listen, emulate).await?;
     let observer = running.observer();
     let figures = move || observer.report(0).map_or_else(Vec::new, |report| of_server(&report));
     let metrics = match settings.metrics {
@@ -87,7 +93,7 @@ async fn serve(
             _ = interrupt.recv() => break info!("SIGINT: stopping"),
             _ = hangup.recv() => {
                 notify::say(&notify::reloading());
-                let status = match reload(&settings, options, &running).await {
+                let status = match reload(&settings, options, &running, &mut volumes).await {
                     Ok(now) => {
                         settings = now;
                         "serving".to_owned()
@@ -102,14 +108,19 @@ async fn serve(
         }
     }
     notify::say(notify::STOPPING);
+    if let Some(store) = store {
+        crate::store::serve::stop_it(store).await;
+    }
     running.shutdown().await;
     Ok(())
 }
 
 /// Prints what would be served, and takes and changes nothing.
 fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
-    let config = server_config(settings, options)?;
+    let shares = settings.shares.iter().map(|share| share_config(share, settings)).collect();
+    let config = ServerConfig { shares, ..server_config(settings, options)? };
     let classes = Server::check(&config)?;
+    settings.shares.iter().try_for_each(SharedVolumes::look)?;
     warn_of_people(settings, &config.users);
     warn_of_root();
     warn_of_guests(settings);
@@ -139,10 +150,15 @@ fn described(share: &Share, class: DurabilityClass) -> String {
         (share.guests == Some(Guests::Write), ", guests write"),
         (share.read_only, ", read only"),
         (share.encrypt, ", encrypted"),
+        (share.write_through, ", write through"),
         (share.persistent_opens.is_some(), ", persistent opens"),
     ];
     for (_, mark) in marks.into_iter().filter(|(is_so, _)| *is_so) {
         text.push_str(mark);
+    }
+    let volumes: Vec<&str> = share.volumes.iter().map(|volume| &*volume.name).collect();
+    if !volumes.is_empty() {
+        text.push_str(&format!(", volumes {}", volumes.join(" ")));
     }
     text.push('\n');
     text
@@ -153,11 +169,12 @@ async fn reload(
     before: &Settings,
     options: &Serve,
     running: &Running,
+    volumes: &mut SharedVolumes,
 ) -> Result<Settings, Failure> {
     let mut now = Settings::gather(options)?;
     let users = users(&now)?;
     warn_of_people(&now, &users);
-    let reloaded = running.reload(users, shares(&now)).await?;
+    let reloaded = running.reload(users, shares(&now, volumes)?).await?;
     warn!(
         accounts_in_config = now.users.len(),
         added = ?reloaded.added,
@@ -173,7 +190,7 @@ async fn reload(
     if !reloaded.unchanged.is_empty() {
         let names = reloaded.unchanged.join(", ");
         warn!(
-            "SIGHUP: path, devices and persistent_opens change with the next start: shares {names}"
+            "SIGHUP: path, devices, volumes, persistent_opens, residency and flash_budget change with the next start: shares {names}"
         );
     }
     if !reloaded.moved.is_empty() {
@@ -258,6 +275,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
             Signing::Always => SigningPolicy::Required,
             Signing::WhenAsked => SigningPolicy::WhenAsked,
         },
+        guid: settings.guid,
         rdma_listen: Some(settings.rdma_listen),
         announced: settings.announced.clone(),
         rdma_provider: settings.rdma_provider,
@@ -265,18 +283,27 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
-        shares: shares(settings),
         users: users(settings)?,
         limits,
         push,
+        flash_budget: settings.flash_budget,
         ..ServerConfig::new(settings.listen)
     })
 }
 
-fn shares(settings: &Settings) -> Vec<ShareConfig> {
-    let share = |share: &Share| ShareConfig {
+fn shares(settings: &Settings, volumes: &mut SharedVolumes) -> Result<Vec<ShareConfig>, Failure> {
+    let emulates = settings.emulate_persistence;
+    let share = |share: &Share| {
+        Ok(ShareConfig { shown: volumes.of(share, emulates)?, ..share_config(share, settings) })
+    };
+    settings.shares.iter().map(share).collect()
+}
+
+fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
+    ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
+        write_through: share.write_through,
         users: share.users.clone(),
         readers: share.readers.clone(),
         guests: match share.guests {
@@ -286,10 +313,15 @@ fn shares(settings: &Settings) -> Vec<ShareConfig> {
         },
         persistent_opens: share.persistent_opens.clone(),
         devices: share.devices.clone(),
+        residency: match share.residency {
+            Some(config::Residency::Lazy) => tree::Residency::Lazy,
+            Some(config::Residency::Eager) => tree::Residency::Eager,
+            None => tree::Residency::Automatic,
+        },
+        flash_budget: share.flash_budget,
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
-    };
-    settings.shares.iter().map(share).collect()
+    }
 }
 
 fn users(settings: &Settings) -> Result<Users, Failure> {

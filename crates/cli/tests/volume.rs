@@ -18,6 +18,30 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_of_mode_dax_needs_persistent_stores_and_is_served_as_no_disk() {
+        let disk = tempfile::tempdir_in("/var/tmp").unwrap();
+        let create = ["create", "--size", "4M", "--mode", "dax"];
+        let refused = landfast(&create, &disk.path().join("region"));
+        assert!(said(&refused).contains("DAX") && !disk.path().join("region").exists());
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let region = memory.path().join("region");
+        assert!(said(&landfast(&create, &region)).contains("power failure"));
+        let made = landfast(&[&create[..], &["--emulate-persistence"]].concat(), &region);
+        // Memory of older kernels has no extended attributes to mark it by.
+        if !said(&made).contains("mode dax") {
+            assert!(made.status.success(), "{}", said(&made));
+            return;
+        }
+        assert_eq!(std::fs::metadata(&region).unwrap().len(), 4 << 20);
+        let socket = memory.path().join("sock");
+        let serve = ["serve", "--emulate-persistence", "--unix", socket.to_str().unwrap()];
+        let refused = said(&landfast(&serve, &region));
+        assert!(refused.contains("torn") && refused.contains("push mode"), "{refused}");
+        assert!(said(&landfast(&["check"], &region)).contains("nothing to check"));
+        assert!(landfast(&["remove"], &region).status.success() && !region.exists());
+    }
+
+    #[test]
     fn a_volume_of_mode_file_stays_one_whatever_its_bytes_are() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let (file, image) = (dir.path().join("disk0"), dir.path().join("image"));

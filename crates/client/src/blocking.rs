@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use remote::{RegionSettings, Ways};
 use smb::info::{DirectoryEntry, FileInfoClass};
@@ -13,6 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
+use crate::failover;
 use crate::file::{self, FileStat, OpenOptions, RangeLock};
 use crate::options::ConnectOptions;
 use crate::region::Region;
@@ -34,9 +36,25 @@ impl Client {
     /// # Panics
     /// Inside an async runtime, as all calls of this module.
     pub fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
-        let runtime = runtime().map_err(ConnectionError::from)?;
+        let runtime = Arc::new(runtime().map_err(ConnectionError::from)?);
+        Self::connect_on(runtime, url, options)
+    }
+
+    /// [`Client::connect`] on a runtime that the caller has, with threads of its own and all drivers. The runtime lives
+    /// at least as long as this client, its files and its regions.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Panics
+    /// Inside an async runtime.
+    pub fn connect_on(
+        runtime: Arc<Runtime>,
+        url: &SmbUrl,
+        options: &ConnectOptions,
+    ) -> Result<Self, ClientError> {
         let inner = runtime.block_on(crate::Client::connect(url, options))?;
-        Ok(Self { runtime: Arc::new(runtime), inner })
+        Ok(Self { runtime, inner })
     }
 
     /// The async client behind this one.
@@ -223,6 +241,114 @@ impl File {
     ///
     /// # Errors
     /// The server's status.
+    pub fn close(self) -> Result<(), ClientError> {
+        let Self { inner, runtime } = self;
+        runtime.block_on(inner.close())
+    }
+}
+
+/// A session on a share that comes back; see [`crate::FailoverClient`].
+#[derive(Clone, Debug)]
+pub struct FailoverClient {
+    runtime: Arc<Runtime>,
+    inner: crate::FailoverClient,
+}
+
+impl FailoverClient {
+    /// See [`crate::FailoverClient::connect`].
+    ///
+    /// # Errors
+    /// As there, or the host starts no thread.
+    pub fn connect(
+        url: &SmbUrl,
+        options: &ConnectOptions,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
+        let runtime = runtime().map_err(ConnectionError::from)?;
+        let inner = runtime.block_on(crate::FailoverClient::connect(url, options, patience))?;
+        Ok(Self { runtime: Arc::new(runtime), inner })
+    }
+
+    /// See [`crate::FailoverClient::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(&self, path: &str, options: &OpenOptions) -> Result<FailoverFile, ClientError> {
+        let inner = self.runtime.block_on(self.inner.open(path, options))?;
+        Ok(FailoverFile { inner, runtime: Arc::clone(&self.runtime) })
+    }
+
+    /// See [`crate::FailoverClient::map`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        range: Range<u64>,
+        settings: RegionSettings,
+    ) -> Result<Region, ClientError> {
+        let control =
+            self.runtime.block_on(self.inner.control(path, options, &range, &settings))?;
+        let control = Box::new(control.keeping(Arc::clone(&self.runtime)));
+        let environment = self.inner.environment();
+        Ok(Region::open(control, Ways::of(&settings), settings, environment, range))
+    }
+}
+
+/// A file that comes back; see [`crate::FailoverFile`]. The file stands before the runtime, which it needs.
+#[derive(Debug)]
+pub struct FailoverFile {
+    inner: failover::FailoverFile,
+    runtime: Arc<Runtime>,
+}
+
+impl FailoverFile {
+    /// See [`crate::FailoverFile::read_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, ClientError> {
+        self.runtime.block_on(self.inner.read_at(offset, out))
+    }
+
+    /// See [`crate::FailoverFile::write_at`].
+    ///
+    /// # Durability
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.write_at(offset, data))
+    }
+
+    /// See [`crate::FailoverFile::set_len`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_len(&self, len: u64) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.set_len(len))
+    }
+
+    /// See [`crate::FailoverFile::stat`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stat(&self) -> Result<FileStat, ClientError> {
+        self.runtime.block_on(self.inner.stat())
+    }
+
+    /// See [`crate::FailoverFile::sessions_lost`].
+    pub fn sessions_lost(&self) -> u64 {
+        self.runtime.block_on(self.inner.sessions_lost())
+    }
+
+    /// See [`crate::FailoverFile::close`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn close(self) -> Result<(), ClientError> {
         let Self { inner, runtime } = self;
         runtime.block_on(inner.close())

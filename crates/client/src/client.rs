@@ -11,7 +11,7 @@ use smb::FileTime;
 use smb::auth::{ClientFreshness, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 use smb::info::DirectoryEntry;
-use smb::{Command, Empty, Name};
+use smb::{Command, Empty, Name, NtStatus};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -34,20 +34,29 @@ pub struct Client {
 
 impl Client {
     /// Connects to the share of `url`; the path of the URL is ignored. A URL without a user connects
-    /// as a guest, who has no key: `options` must not require signing.
+    /// as a guest, who has no key: `options` must not require signing. Of several servers the first that
+    /// serves the share; each has its part of the time.
     ///
     /// # Errors
     /// The host's network, the server's refusal, or a policy of `options` that the connection
-    /// cannot meet.
+    /// cannot meet. Of several servers, what the last one said.
     pub async fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
-        let SmbUrl { host, port, share, .. } = url;
-        let connecting = async {
-            let transport = dial(host, *port).await?;
-            let mut initiator = initiator(url, &options.environment)?;
-            Self::over(transport, &mut initiator, host, share, options).await
-        };
-        let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
-        timeout(options.connect_timeout, connecting).await.unwrap_or(Err(silent))
+        let count = u32::try_from(1 + url.others.len()).unwrap_or(u32::MAX);
+        let mut outcome = Err(ConnectionError::HostName.into());
+        for (host, port) in url.servers() {
+            let connecting = async {
+                let transport = dial(host, port).await?;
+                let mut initiator = initiator_at(host, url, &options.environment)?;
+                Self::over(transport, &mut initiator, host, &url.share, options).await
+            };
+            let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
+            outcome =
+                timeout(options.connect_timeout / count, connecting).await.unwrap_or(Err(silent));
+            if !outcome.as_ref().is_err_and(is_elsewhere) {
+                break;
+            }
+        }
+        outcome
     }
 
     /// Connects over an established transport, with any authentication.
@@ -246,7 +255,15 @@ pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
 /// # Errors
 /// A name that is too long, or a system without random numbers.
 pub fn initiator(url: &SmbUrl, environment: &Environment) -> Result<NtlmInitiator, ClientError> {
-    let SmbUrl { host, domain, password, .. } = url;
+    initiator_at(&url.host, url, environment)
+}
+
+fn initiator_at(
+    host: &str,
+    url: &SmbUrl,
+    environment: &Environment,
+) -> Result<NtlmInitiator, ClientError> {
+    let SmbUrl { domain, password, .. } = url;
     let user = if url.user.is_empty() { GUEST } else { &url.user };
     let mut random = [0; 24];
     environment.random.fill(&mut random).map_err(|_| ClientError::HostRandom)?;
@@ -255,6 +272,14 @@ pub fn initiator(url: &SmbUrl, environment: &Environment) -> Result<NtlmInitiato
     let now = FileTime::from_unix_ns(i128::try_from(now).unwrap_or(i128::MAX));
     let fresh = ClientFreshness::new(&random, now.0);
     Ok(NtlmInitiator::with_password(user, domain, password, host, fresh)?)
+}
+
+/// Whether another server may do what this one did not: it cannot be reached, or does not have the share.
+pub(crate) fn is_elsewhere(error: &ClientError) -> bool {
+    match error {
+        ClientError::Connection(_) => true,
+        other => other.status() == Some(NtStatus::BAD_NETWORK_NAME),
+    }
 }
 
 /// Dials the addresses of a host, one after the other.

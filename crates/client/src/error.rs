@@ -89,6 +89,9 @@ pub enum ClientError {
     /// The region cannot be mapped as asked.
     #[error(transparent)]
     ConfigRegion(#[from] RegionConfigError),
+    /// A handle that outlives the server was asked for, and the share has none to give.
+    #[error("the share keeps no persistent opens: its server is not told where (persistent_opens)")]
+    PeerNotPersistent,
     /// The host starts no thread.
     #[error("the host starts no thread")]
     HostThread,
@@ -98,6 +101,18 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the session is over, so that the call may be made by another one.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            // The connection goes on after these.
+            Self::Connection(
+                ConnectionError::PeerFewCredits { .. } | ConnectionError::PeerLate(_),
+            ) => false,
+            Self::Connection(_) => true,
+            _ => false,
+        }
+    }
+
     /// The server's status, if it gave one.
     pub fn status(&self) -> Option<NtStatus> {
         match self {

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use basics::Environment;
+use smb::Guid;
 use smb::negotiate::Dialect;
+
+use crate::url::SmbUrl;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct ConnectOptions {
     pub call_timeout: Duration,
     /// Most bytes of memory that the entries of one listing may take.
     pub listing_bytes_max: usize,
+    /// The identity of the client, by which a server gives an open back whose connection was lost; `None` draws one.
+    pub client_guid: Option<Guid>,
     /// Further addresses at which the client may look for the push listener of the server, beside the address
     /// of the SMB connection and those that the server announces over it.
     pub push_addresses: Vec<IpAddr>,
@@ -60,9 +65,21 @@ impl Default for ConnectOptions {
             answer_timeout: Duration::from_secs(60),
             call_timeout: Duration::from_secs(300),
             listing_bytes_max: 512 << 20,
+            client_guid: None,
             push_addresses: Vec::new(),
             environment: Environment::host(),
         }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults for the user of `url`: whoever names no user connects as a guest, who has no key to sign with.
+    pub fn for_user_of(url: &SmbUrl) -> Self {
+        let signing = match url.user.is_empty() {
+            true => Protection::IfRequired,
+            false => Protection::Required,
+        };
+        Self { signing, ..Self::default() }
     }
 }
 

@@ -1,10 +1,11 @@
 //! `smb://USER:PASSWORD@HOST:PORT/SHARE/PATH`.
 //!
 //! ```text
-//!  smb://  [DOMAIN;]USER[:PASSWORD]@  HOST[:PORT]  /SHARE  [/PATH]
+//!  smb://  [DOMAIN;]USER[:PASSWORD]@  HOST[:PORT] [,HOST[:PORT] ...]  /SHARE  [/PATH]
 //! ```
 //!
-//! User, password, share and path may be percent-encoded. An IPv6 host stands in brackets.
+//! User, password, share and path may be percent-encoded. An IPv6 host stands in brackets. Several hosts are servers one
+//! of which serves the share at a time, as the members of a group of replicated volumes do.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,6 +26,8 @@ pub struct SmbUrl {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// Further servers, host and port, one of which serves the share where the first does not.
+    pub others: Vec<(String, u16)>,
     /// Share.
     pub share: String,
     /// Path below the share, with slashes, without one at either end.
@@ -43,10 +46,16 @@ impl FromStr for SmbUrl {
         let (credentials, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
         let (domain, user) = user.split_once(';').unwrap_or(("", user));
-        let (host, port) = split_port(host)?;
+        let mut servers =
+            host.split(',').map(split_port).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let (host, port) = servers.next().ok_or(UrlError::ConfigHost)?;
+        let others: Vec<_> = servers.map(|(host, port)| (host.to_owned(), port)).collect();
         let (share, path) = path.split_once('/').unwrap_or((path, ""));
-        if host.is_empty() {
+        if host.is_empty() || others.iter().any(|(host, _)| host.is_empty()) {
             return Err(UrlError::ConfigHost);
+        }
+        if others.len() >= SERVERS_MAX {
+            return Err(UrlError::ConfigServers);
         }
         if share.is_empty() {
             return Err(UrlError::ConfigShare);
@@ -58,10 +67,37 @@ impl FromStr for SmbUrl {
             password: Zeroizing::new(decode(password)?),
             host: host.to_owned(),
             port,
+            others,
             share: decode(share)?,
             is_directory: path.ends_with(['/', '\\']),
             path: path.trim_matches('/').to_owned(),
         })
+    }
+}
+
+impl SmbUrl {
+    /// The servers, host and port, in the order in which they are asked.
+    pub fn servers(&self) -> impl Iterator<Item = (&str, u16)> {
+        let others = self.others.iter().map(|(host, port)| (host.as_str(), *port));
+        std::iter::once((self.host.as_str(), self.port)).chain(others)
+    }
+
+    /// The same address with the password of the environment ([`PASSWORD_VARIABLE`]), where `ps` does not show it, if the
+    /// address names a user and no password. A guest proves nothing: a server that nobody has named a user to gets no
+    /// proof that it could use to guess the password.
+    #[must_use]
+    pub fn with_password_of_environment(self) -> Self {
+        self.with_password_if_needed(|| std::env::var(PASSWORD_VARIABLE).ok())
+    }
+
+    fn with_password_if_needed(mut self, password: impl FnOnce() -> Option<String>) -> Self {
+        if self.password.is_empty()
+            && !self.user.is_empty()
+            && let Some(password) = password()
+        {
+            self.password = password.into();
+        }
+        self
     }
 }
 
@@ -74,10 +110,15 @@ impl fmt::Debug for SmbUrl {
 /// Prints the URL without the password.
 impl fmt::Display for SmbUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { user, host, port, share, path, .. } = self;
-        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        let Self { user, share, path, .. } = self;
         let at = if user.is_empty() { "" } else { "@" };
-        write!(f, "smb://{user}{at}{open}{host}{close}:{port}/{share}/{path}")
+        write!(f, "smb://{user}{at}")?;
+        for (index, (host, port)) in self.servers().enumerate() {
+            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{open}{host}{close}:{port}")?;
+        }
+        write!(f, "/{share}/{path}")
     }
 }
 
@@ -125,6 +166,9 @@ pub enum UrlError {
     /// There is no host.
     #[error("the address names no host")]
     ConfigHost,
+    /// There are more servers than a client asks.
+    #[error("the address names more than {SERVERS_MAX} servers")]
+    ConfigServers,
     /// The port is not a number.
     #[error("the port is not a number up to 65535")]
     ConfigPort,
@@ -137,6 +181,10 @@ pub enum UrlError {
 }
 
 const DEFAULT_PORT: u16 = 445;
+/// As many as a group of replicated volumes has members.
+const SERVERS_MAX: usize = 8;
+/// The environment variable that holds the password of a user whose address has none.
+pub const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";
 
 #[cfg(test)]
 mod tests {
@@ -173,6 +221,34 @@ mod tests {
             ("smb://host/sh%2", UrlError::ConfigEscape),
         ] {
             assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn a_share_may_have_several_servers() {
+        let url: SmbUrl = "smb://u:p@a:4450,[::1],b/share/f".parse().unwrap();
+        let servers: Vec<_> = url.servers().collect();
+        assert_eq!(servers, [("a", 4450), ("::1", 445), ("b", 445)]);
+        assert_eq!(url.to_string(), "smb://u@a:4450,[::1]:445,b:445/share/f");
+        assert_eq!(url.to_string().parse::<SmbUrl>().unwrap().others, url.others);
+        for (text, error) in [
+            ("smb://a,/share".to_owned(), UrlError::ConfigHost),
+            ("smb://,a/share".to_owned(), UrlError::ConfigHost),
+            ("smb://a,b:x/share".to_owned(), UrlError::ConfigPort),
+            (format!("smb://{}z/share", "a,".repeat(SERVERS_MAX)), UrlError::ConfigServers),
+        ] {
+            assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_user_without_a_password_gets_that_of_the_environment() {
+        for (text, password) in
+            [("smb://u@h/s", "kept"), ("smb://u:own@h/s", "own"), ("smb://h/s", "")]
+        {
+            let url: SmbUrl = text.parse().unwrap();
+            let url = url.with_password_if_needed(|| Some("kept".into()));
+            assert_eq!(url.password.as_str(), password, "{text}");
         }
     }
 

@@ -185,7 +185,7 @@ fn await_call(receiver: &WakeReceiver) {
 
 /// Runs a model under all orders of its threads. `LOOM_MAX_PREEMPTIONS` says how often a thread may lose its core where it
 /// could go on: twice, unless it is set.
-fn explore(model: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
     builder.check(model);

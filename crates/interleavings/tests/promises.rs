@@ -35,3 +35,18 @@ fn a_logon_that_waits_for_a_session_sees_its_end() {
 fn no_request_is_at_work_behind_the_end_of_its_session() {
     interleavings::nothing_begins_behind_the_end();
 }
+
+#[test]
+fn a_reader_of_a_frame_that_is_evicted_gets_its_page_or_none() {
+    interleavings::a_reader_gets_its_page_or_none();
+}
+
+#[test]
+fn a_placed_byte_is_written_before_its_page_leaves() {
+    interleavings::no_placed_byte_leaves_unwritten();
+}
+
+#[test]
+fn a_page_placed_while_it_is_written_back_is_dirty_again() {
+    interleavings::a_page_placed_during_its_write_back_stays_dirty();
+}

@@ -255,6 +255,11 @@ impl CommitGroup {
         self.keep_poison();
     }
 
+    /// Whether a flush of the file has failed, so that every persist fails.
+    pub fn is_poisoned(&self) -> bool {
+        self.group.is_poisoned()
+    }
+
     fn persist_extent(&self, extent: Extent) -> Result<(), MediumError> {
         let outcome = self.group.persist(extent);
         if outcome.is_err() {
@@ -263,7 +268,8 @@ impl CommitGroup {
         outcome
     }
 
-    pub(crate) fn backing(&self) -> Backing {
+    /// The file that a persist may wait for.
+    pub fn backing(&self) -> Backing {
         let (device, file) = self.group.target.key;
         Backing { device, file }
     }

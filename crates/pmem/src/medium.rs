@@ -51,6 +51,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether placed bytes reach the file behind the medium later than their placement, so that the file's times do
+    /// not tell when they came.
+    fn is_written_later(&self) -> bool {
+        false
+    }
+
     /// Places `bytes` at `offset`. On return the bytes are visible to every reader, not durable.
     ///
     /// # Errors
@@ -144,6 +150,19 @@ pub trait Medium: Send + Sync + fmt::Debug {
     ///
     /// Never [`MediumError::WouldBlock`].
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError>;
+
+    /// The part of a persist that concerns the range alone: brings what was placed in it to the file, so that the next
+    /// persist of any range of the same file makes it durable too.
+    ///
+    /// Callers that wait for one flush of a file so learn each of the errors of its own range. Most media have nothing to
+    /// bring: their placements are in the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Medium::persist`], for bytes of the range.
+    fn write_back(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Ok(())
+    }
 
     /// Makes everything placed in the range so far durable: flush, then drain.
     ///

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::{PollPolicy, ProviderChoice};
+use smb::Guid;
 use smb::auth::{UserList, UserStore};
 use tree::ShareConfig;
 
@@ -39,6 +40,9 @@ pub struct ServerConfig {
     /// A capture file for all bytes that RDMA clients send and receive. For diagnosis, not for
     /// speed. Provider `verbs` cannot show bytes and refuses.
     pub rdma_capture: Option<PathBuf>,
+    /// The GUID by which clients know the server; none: a new one each time it starts. Servers that take a share over
+    /// from each other have one.
+    pub guid: Option<Guid>,
     /// The exported shares.
     pub shares: Vec<ShareConfig>,
     /// The users who may log on.
@@ -51,6 +55,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Whether and how regions are mapped for one-sided access.
     pub push: PushPolicy,
+    /// Most bytes of memory for the pages of files that are mapped lazily; none: an eighth of the machine's.
+    pub flash_budget: Option<u64>,
 }
 
 impl ServerConfig {
@@ -66,12 +72,14 @@ impl ServerConfig {
             rdma_polling: PollPolicy::Adaptive,
             rdma_threads: 1,
             rdma_capture: None,
+            guid: None,
             shares: Vec::new(),
             users: Users::default(),
             signing: SigningPolicy::Required,
             encrypt_required: false,
             limits: Limits::default(),
             push: PushPolicy::default(),
+            flash_budget: None,
         }
     }
 }

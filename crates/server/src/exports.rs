@@ -73,6 +73,14 @@ pub(crate) fn look(
     for path in logs.chain(users).chain(capture) {
         check_outside(path, &all)?;
     }
+    // In its own share the file is shown as the body that it holds, in another one it would be the bare bytes.
+    for share in &all {
+        let others: Vec<&Share> =
+            all.iter().copied().filter(|other| other.name() != share.name()).collect();
+        for path in share.shown_sources() {
+            check_outside(path, &others)?;
+        }
+    }
     Ok(opened)
 }
 

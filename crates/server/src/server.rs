@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use basics::{Environment, Random, RandomError};
+use flash::Budget;
 use pmem::DurabilityClass;
 use rdma::{
     Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
@@ -93,7 +94,9 @@ impl Server {
         let first_serial = first_serial(&environment.random).map_err(StartError::HostRandom)?;
         // After every other step that may fail: a server that does not start takes no log from another.
         let wanted: Vec<_> = config.shares.iter().collect();
-        let (names, capture) = (CommonNames::default(), config.rdma_capture.as_deref());
+        let budget = config.flash_budget.map_or_else(Budget::of_machine, Budget::new);
+        let names = CommonNames::default().with_budget(budget);
+        let capture = config.rdma_capture.as_deref();
         let shares = exports::open(&wanted, &[], &names, &environment, &config.users, capture)?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
@@ -102,7 +105,7 @@ impl Server {
             users: config.users,
             signing: config.signing,
             encrypt_required: config.encrypt_required,
-            guid: Guid(guid),
+            guid: config.guid.unwrap_or(Guid(guid)),
             tcp_address: Some(tcp_address),
             announced: config.announced,
             push: Push::new(config.push, environment.clock.clone(), Handle::current()),

@@ -10,7 +10,8 @@ impl Share {
     /// directory, the devices and the persistent opens are those it was opened with.
     pub fn is_of(&self, config: &ShareConfig) -> bool {
         // Devices of a read-only share are opened only for reading.
-        let modes_fit = config.devices.is_empty() || config.read_only == self.policy.is_read_only();
+        let is_plain = config.devices.is_empty() && config.shown.is_empty();
+        let modes_fit = is_plain || config.read_only == self.policy.is_read_only();
         self.fixed == Fixed::of(config) && modes_fit
     }
 
@@ -32,6 +33,11 @@ impl Share {
     /// Refuses sessions that do not encrypt.
     pub fn is_encrypt_required(&self) -> bool {
         self.policy.is_encrypt_required()
+    }
+
+    /// Every change is durable before it is answered.
+    pub fn writes_through(&self) -> bool {
+        self.policy.writes_through()
     }
 
     /// Takes over the policy of `config`. Open files stay open: the caller ends those that the

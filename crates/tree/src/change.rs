@@ -118,6 +118,7 @@ impl Share {
         match is {
             // The operator chose the name of a device, and no client could make it again.
             (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
+            (found, _) if self.devices.shown(found).is_some() => Err(ShareError::CannotDelete),
             (found, _) if found == key => Ok((file, is)),
             (_, FileType::Symlink) if self.leads_to(path, key) => Ok((file, is)),
             _ => Err(ShareError::NotFound),

@@ -1,11 +1,15 @@
 //! What the operator says of a share, and what is wrong with it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use thiserror::Error;
 
-use super::body::DeviceError;
+use super::body::{Body, DeviceError};
 use super::error::ShareError;
+use super::inode::{self, FileKey};
+use super::residency::Residency;
 
 /// The admission of a user to a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,6 +20,30 @@ pub enum Admission {
     Reading,
     /// No access.
     Refused,
+}
+
+/// A body of another crate under a name in the top directory of a share.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The name that clients see.
+    pub name: String,
+    /// Where the operator says that the bytes are: for messages, and to compare settings.
+    pub source: PathBuf,
+    /// The file that holds the bytes, if they are in one of this machine.
+    pub file: Option<FileKey>,
+    /// The bytes.
+    pub body: Arc<dyn Body>,
+}
+
+impl Shown {
+    /// A body whose bytes are at `source`, which may be a file of this machine or only say where they are.
+    pub fn new(name: impl Into<String>, source: impl Into<PathBuf>, body: Arc<dyn Body>) -> Self {
+        let source = source.into();
+        let stat = rustix::fs::statx(CWD, &source, AtFlags::empty(), StatxFlags::BASIC_STATS).ok();
+        let file = stat.filter(|stat| inode::kind(stat) == FileType::RegularFile);
+        let file = file.map(|stat| inode::key(&stat));
+        Self { name: name.into(), source, file, body }
+    }
 }
 
 /// The export settings of a share.
@@ -29,6 +57,9 @@ pub struct ShareConfig {
     pub read_only: bool,
     /// Refuse every session that does not encrypt.
     pub encrypt_required: bool,
+    /// Every change of bytes and lengths, and every new or changed name, is durable before it is answered, whatever the
+    /// client asks: for a share that another machine takes over. Removed names may come back after a crash.
+    pub write_through: bool,
     /// Users who may enter and do what the share allows; if this and `readers` are empty, every
     /// user.
     pub users: Vec<String>,
@@ -43,6 +74,12 @@ pub struct ShareConfig {
     /// Devices of persistent memory (devdax) for which nodes in the directory may stand: such a
     /// node is a file as long as the device. Any other device in the directory is not served.
     pub devices: Vec<PathBuf>,
+    /// Bodies of other crates that are files of the share's top directory.
+    pub shown: Vec<Shown>,
+    /// Whether pages of mapped files come into memory when they are asked for.
+    pub residency: Residency,
+    /// Most bytes of memory for such pages of this share; none: the budget of the server.
+    pub flash_budget: Option<u64>,
     /// Lets push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -56,11 +93,15 @@ impl ShareConfig {
             path: path.into(),
             read_only: false,
             encrypt_required: false,
+            write_through: false,
             users: Vec::new(),
             readers: Vec::new(),
             guests: Admission::Refused,
             persistent_opens: None,
             devices: Vec::new(),
+            shown: Vec::new(),
+            residency: Residency::Automatic,
+            flash_budget: None,
             emulate_persistence: false,
         }
     }
@@ -88,6 +129,14 @@ pub enum ShareOpenError {
         path: PathBuf,
         /// The error.
         source: DeviceError,
+    },
+    /// A body cannot be a file of this name.
+    #[error("cannot show {name:?} in the share: {source}")]
+    ConfigShown {
+        /// The name.
+        name: String,
+        /// The error.
+        source: ShareError,
     },
     /// A file with secrets of the server lies in a share, where clients could read and replace it.
     #[error("{path} lies in the share {share:?}, whose clients could read and replace it", path = .path.display())]

@@ -10,6 +10,8 @@
 //! A node in the share is only a name: it is never opened, so no node that a user makes there leads
 //! to a device that the operator did not list.
 //!
+//! A regular file stands for the body of another crate in the same way: `shown`.
+//!
 //! Such a file always has the length of its device. Clients cannot empty, remove or rename it, and
 //! it has no streams, extended attributes or holes, because a device node can hold none.
 
@@ -22,10 +24,16 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use super::body::{Body, Device, DeviceError};
 use super::error::ShareError;
+use super::inode::FileKey;
 
-/// The bodies that one share may show, by the numbers of the nodes that stand for them.
+/// The bodies that one share may show.
 #[derive(Default)]
-pub(super) struct Devices(Vec<(u64, Arc<dyn Body>)>);
+pub(super) struct Devices {
+    /// By the numbers of the nodes that stand for them.
+    numbers: Vec<(u64, Arc<dyn Body>)>,
+    /// By the regular files that stand for them: `shown`.
+    files: Vec<(FileKey, Arc<dyn Body>)>,
+}
 
 impl Devices {
     /// Opens and maps each device; the error names the first that cannot be served.
@@ -34,7 +42,18 @@ impl Devices {
             Ok((number, device)) => Ok((number, Arc::new(device) as Arc<dyn Body>)),
             Err(error) => Err((path.clone(), error)),
         };
-        paths.iter().map(open).collect::<Result<_, _>>().map(Self)
+        let numbers = paths.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { numbers, files: Vec::new() })
+    }
+
+    /// Lets a regular file stand for a body.
+    pub(super) fn show(&mut self, file: FileKey, body: &Arc<dyn Body>) {
+        self.files.push((file, Arc::clone(body)));
+    }
+
+    /// The body for which a regular file stands.
+    pub(super) fn shown(&self, file: FileKey) -> Option<&Arc<dyn Body>> {
+        self.files.iter().find(|(of, _)| *of == file).map(|(_, body)| body)
     }
 
     /// The body of a node; any other special file is refused.
@@ -42,7 +61,7 @@ impl Devices {
         let stat = rustix::fs::statx(node, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
         let is_device = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
         let number = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-        let listed = self.0.iter().find(|(of, _)| is_device && *of == number);
+        let listed = self.numbers.iter().find(|(of, _)| is_device && *of == number);
         listed.map(|(_, body)| Arc::clone(body)).ok_or(ShareError::SpecialFile)
     }
 
@@ -52,7 +71,7 @@ impl Devices {
         directory: impl AsFd,
         name: &str,
     ) -> Result<(OwnedFd, Arc<dyn Body>), ShareError> {
-        if self.0.is_empty() {
+        if self.numbers.is_empty() {
             return Err(ShareError::SpecialFile);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -64,7 +83,7 @@ impl Devices {
     /// A body under the number of any device.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn showing(number: u64, body: Arc<dyn Body>) -> Self {
-        Self(vec![(number, body)])
+        Self { numbers: vec![(number, body)], files: Vec::new() }
     }
 
     /// A medium under the number of any device.
@@ -76,7 +95,9 @@ impl Devices {
 
 impl fmt::Debug for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.0.iter().map(|(number, body)| (number, body))).finish()
+        let numbers = self.numbers.iter().map(|(number, body)| (number as &dyn fmt::Debug, body));
+        let files = self.files.iter().map(|(file, body)| (file as &dyn fmt::Debug, body));
+        f.debug_map().entries(numbers.chain(files)).finish()
     }
 }
 

@@ -226,7 +226,7 @@ impl Enumeration {
             return self.itself(share, name.to_owned());
         }
         let metadata = match Metadata::at(self.stream.fd()?.as_fd(), name) {
-            Ok(Some(metadata)) => Some(metadata),
+            Ok(Some(metadata)) => Some(share.as_shown(metadata)),
             Ok(None) => share
                 .locate(&path.join(name))
                 .ok()
@@ -248,7 +248,7 @@ impl Enumeration {
     // The entry as a POSIX client sees it: links are links.
     fn itself(&self, share: &Share, name: String) -> Result<Option<Listed>, ShareError> {
         let metadata = match Metadata::at_itself(self.stream.fd()?.as_fd(), &name) {
-            Ok(metadata) => Some(metadata),
+            Ok(metadata) => Some(share.as_shown(metadata)),
             Err(ShareError::SpecialFile) => share.device_at(self.stream.fd()?.as_fd(), &name),
             Err(ShareError::NotFound) => None,
             Err(error) => return Err(error),

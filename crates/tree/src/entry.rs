@@ -216,6 +216,11 @@ impl Entry {
         self.body.inline_io()
     }
 
+    /// What the pages of the file do, if a region of it is mapped lazily.
+    pub fn pages(&self) -> Option<flash::FileStats> {
+        self.body.mappable().ok()?.pages()
+    }
+
     /// The durability class of a write to this file.
     pub fn class(&self) -> DurabilityClass {
         self.body.class()
@@ -224,6 +229,11 @@ impl Entry {
     /// Whether the file can share blocks with other files of its file system.
     pub fn clones(&self) -> bool {
         self.body.clones()
+    }
+
+    /// Whether the body frees ranges that are zeroed, whatever the inode says.
+    pub(super) fn frees(&self) -> bool {
+        self.body.is_sparse()
     }
 
     /// The bytes that the file occupies, those behind its end included.
@@ -417,7 +427,7 @@ impl Entry {
 
     fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
         if self.is_device {
-            return Metadata::of_device(self.facts_fd(), self.data_size()?);
+            return Metadata::of_device(self.facts_fd(), &*self.body);
         }
         Metadata::of(self.facts_fd())
     }

@@ -287,7 +287,8 @@ impl Found {
         let stat = inode::stat(&anchor)?;
         let (key, kind) = (inode::key(&stat), inode::kind(&stat));
         let device = match kind {
-            FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
+            FileType::RegularFile => devices.shown(key).map(Arc::clone),
+            FileType::Directory | FileType::Symlink => None,
             FileType::CharacterDevice => Some(devices.behind(&anchor)?),
             _ => return Err(ShareError::SpecialFile),
         };

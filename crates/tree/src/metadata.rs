@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 
 use super::attributes::{self, DosAttributes, NotedChange, Stored};
+use super::body::Body;
 use super::error::ShareError;
 use super::file_time::to_file_time;
 use super::inode::{FileKey, WANTED, key, kind, stat};
@@ -74,11 +75,20 @@ impl Metadata {
         }
     }
 
-    /// Reads the metadata of a node, open or an anchor, that stands for a device of `size` bytes.
-    pub(super) fn of_device(fd: impl AsFd, size: u64) -> Result<Self, ShareError> {
+    /// Reads the metadata of a node, open or an anchor, that stands for a body.
+    pub(super) fn of_device(fd: impl AsFd, body: &dyn Body) -> Result<Self, ShareError> {
         let stat = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, WANTED)?;
-        let node = Self::from_parts(&stat, Stored::default(), false);
-        Ok(Self { size, allocation: size, ..node })
+        body.size()?;
+        Ok(Self::from_parts(&stat, Stored::default(), false).of_body(body))
+    }
+
+    /// The metadata of an inode that stands for a body.
+    pub(super) fn of_body(self, body: &dyn Body) -> Self {
+        let size = body.size().unwrap_or(self.size);
+        let sparse =
+            if body.is_sparse() { DosAttributes::SPARSE } else { DosAttributes::default() };
+        let attributes = DosAttributes::ARCHIVE.union(sparse);
+        Self { size, allocation: body.occupied().min(size), attributes, ..self }
     }
 
     /// Reads the metadata of an entry of an open directory; `None` for a symbolic link, which the

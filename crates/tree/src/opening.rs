@@ -69,7 +69,7 @@ impl Share {
     /// The metadata of an object that [`Share::locate`] found, without opening it.
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         match &found.device {
-            Some(device) => Metadata::of_device(&found.anchor, device.size()?),
+            Some(device) => Metadata::of_device(&found.anchor, &**device),
             None => Metadata::of_anchor(&found.anchor, &found.stat),
         }
     }
@@ -77,7 +77,15 @@ impl Share {
     /// The metadata of an entry of an open directory, if it stands for a listed device.
     pub(super) fn device_at(&self, directory: impl AsFd, name: &str) -> Option<Metadata> {
         let (node, device) = self.devices.behind_at(directory, name).ok()?;
-        Metadata::of_device(node, device.size().ok()?).ok()
+        Metadata::of_device(node, &*device).ok()
+    }
+
+    /// The metadata of a regular file, whose bytes may be those of a body for which it stands.
+    pub(super) fn as_shown(&self, file: Metadata) -> Metadata {
+        match self.devices.shown(file.key) {
+            Some(body) => file.of_body(&**body),
+            None => file,
+        }
     }
 
     /// The directory that holds the name of an object.

@@ -19,6 +19,11 @@ impl Share {
         self.fixed.persistent_opens.as_deref()
     }
 
+    /// Where the bytes are that the share shows beside its own files.
+    pub fn shown_sources(&self) -> impl Iterator<Item = &Path> {
+        self.fixed.shown.iter().map(|(_, source)| source.as_path())
+    }
+
     /// Whether a file of this machine, or a new file of that name, lies in the share's directory.
     ///
     /// Directories are compared and not names, so a link to the share's top, or another mount of it, is detected.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::config::{Admission, ShareConfig};
+use super::residency::Residency;
 use crate::lock_order as order;
 use basics::ordered::{RwLock, RwLockReadGuard};
 
@@ -13,6 +14,7 @@ use basics::ordered::{RwLock, RwLockReadGuard};
 pub(super) struct Policy {
     read_only: AtomicBool,
     encrypt_required: AtomicBool,
+    write_through: AtomicBool,
     people: RwLock<People, order::People>,
 }
 
@@ -28,6 +30,7 @@ impl Policy {
         Self {
             read_only: AtomicBool::new(config.read_only),
             encrypt_required: AtomicBool::new(config.encrypt_required),
+            write_through: AtomicBool::new(config.write_through),
             people: RwLock::new(People::of(config)),
         }
     }
@@ -38,6 +41,10 @@ impl Policy {
 
     pub(super) fn is_encrypt_required(&self) -> bool {
         self.encrypt_required.load(Ordering::Acquire)
+    }
+
+    pub(super) fn writes_through(&self) -> bool {
+        self.write_through.load(Ordering::Acquire)
     }
 
     pub(super) fn guests(&self) -> Admission {
@@ -64,6 +71,7 @@ impl Policy {
         *self.people.write() = People::of(config);
         self.read_only.store(config.read_only, Ordering::Release);
         self.encrypt_required.store(config.encrypt_required, Ordering::Release);
+        self.write_through.store(config.write_through, Ordering::Release);
     }
 }
 
@@ -80,6 +88,10 @@ pub(super) struct Fixed {
     pub(super) path: PathBuf,
     pub(super) persistent_opens: Option<PathBuf>,
     devices: Vec<PathBuf>,
+    /// Names and sources of the bodies that are shown.
+    pub(super) shown: Vec<(String, PathBuf)>,
+    residency: Residency,
+    flash_budget: Option<u64>,
     pub(super) emulate_persistence: bool,
 }
 
@@ -89,6 +101,9 @@ impl Fixed {
             path: config.path.clone(),
             persistent_opens: config.persistent_opens.clone(),
             devices: config.devices.clone(),
+            shown: config.shown.iter().map(|it| (it.name.clone(), it.source.clone())).collect(),
+            residency: config.residency,
+            flash_budget: config.flash_budget,
             emulate_persistence: config.emulate_persistence,
         }
     }

@@ -13,13 +13,16 @@ use super::error::ShareError;
 use super::rights::MaySet;
 
 impl Entry {
-    /// Whether the file is marked sparse.
+    /// Whether the file is marked sparse, or stands for a body that frees what is zeroed.
     pub fn is_sparse(&self) -> bool {
-        attributes::load(self.as_fd()).sparse
+        self.is_device() && self.frees() || attributes::load(self.as_fd()).sparse
     }
 
     /// Marks the file sparse, or fills its holes and removes the mark.
     pub fn set_sparse(&self, _leave: impl MaySet, sparse: bool) -> Result<(), ShareError> {
+        if self.is_device() && self.frees() && sparse {
+            return Ok(());
+        }
         self.check_has_facts()?;
         if attributes::try_load(self.as_fd())?.sparse == sparse {
             return Ok(());

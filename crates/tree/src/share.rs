@@ -12,7 +12,7 @@ use pmem::DurabilityClass;
 
 #[cfg(any(test, feature = "testing"))]
 use super::body::Body;
-use super::config::{ShareConfig, ShareOpenError, check_share_name};
+use super::config::{ShareConfig, ShareOpenError, Shown, check_share_name};
 use super::devices::Devices;
 use super::error::ShareError;
 use super::inline::InlineIo;
@@ -25,6 +25,7 @@ use super::name::SharePath;
 use super::name_locks::NameLocks;
 use super::names::{Names, Table as NamesTable};
 use super::policy::{Fixed, Policy};
+use super::residency::Pages;
 use super::top;
 use super::tunnel::Tunnel;
 use super::unsynced::Unsynced;
@@ -48,6 +49,8 @@ pub struct Share {
     pub(super) names: Names,
     pub(super) tunnel: Tunnel,
     pub(super) devices: Devices,
+    /// Bodies that are shown once the share takes over.
+    pub(super) to_show: Vec<Shown>,
     pub(super) journal: Option<Journal>,
     /// Opens at the end of an earlier server, until they are restored or given up.
     pub(super) left_over: LeftOver,
@@ -55,6 +58,7 @@ pub struct Share {
     /// shares.
     pub(super) links: Arc<Mutex<(), order::Links>>,
     pub(super) environment: Environment,
+    pub(super) pages: Pages,
 }
 
 impl Share {
@@ -69,7 +73,7 @@ impl Share {
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
         let (mounts, environment) = (Mounts::default(), Environment::host());
         let top = mounts.of(&root).map_err(failed)?;
-        Ok(Self {
+        let share = Self {
             name: config.name.clone(),
             root,
             root_key,
@@ -83,17 +87,24 @@ impl Share {
             names: Names::default(),
             tunnel: Tunnel::default(),
             devices,
+            to_show: config.shown.clone(),
             journal: None,
             left_over: LeftOver::new(Vec::new(), environment.clock.now()),
             links: Arc::default(),
             environment,
-        })
+            pages: Pages::new(config.residency, config.flash_budget),
+        };
+        share.look_at_shown(&config.shown)?;
+        Ok(share)
     }
 
     /// Joins the account of unsynced names, the cache of names of directories, and the locks of names and links of
     /// the server's shares.
     pub fn keep_names_in(&mut self, common: &CommonNames) {
-        let CommonNames { unsynced, name_locks, names, links } = common.clone();
+        let CommonNames { unsynced, name_locks, names, links, pages } = common.clone();
+        if let Some(pages) = &pages {
+            self.keep_pages_in(pages);
+        }
         (self.unsynced, self.name_locks) = (unsynced, name_locks);
         (self.names, self.links) = (Names::in_table(&names), links);
     }
@@ -183,6 +194,17 @@ impl Share {
         self.devices = Devices::standing_in(number, medium);
     }
 
+    /// Takes the memory for pages from the budget of its server.
+    pub fn keep_pages_in(&mut self, budget: &Arc<flash::Budget>) {
+        self.pages = self.pages.in_budget(budget);
+    }
+
+    /// The memory for the pages of a file of this class and length, if it is mapped lazily. The first call of a server
+    /// makes the memory.
+    pub fn pages_of(&self, class: DurabilityClass, len: u64) -> Option<&flash::Share> {
+        self.pages.of(&self.name, class, len)
+    }
+
     /// Lets a body stand for the device of a number.
     #[cfg(any(test, feature = "testing"))]
     pub fn show(&mut self, number: u64, body: Arc<dyn Body>) {
@@ -198,4 +220,19 @@ pub struct CommonNames {
     name_locks: Arc<NameLocks>,
     names: Arc<NamesTable>,
     links: Arc<Mutex<(), order::Links>>,
+    /// The memory for pages of mapped files; without it each share has its own.
+    pages: Option<Arc<flash::Budget>>,
+}
+
+impl CommonNames {
+    /// The same, with one budget of memory for the pages of mapped files.
+    #[must_use]
+    pub fn with_budget(self, pages: Arc<flash::Budget>) -> Self {
+        Self { pages: Some(pages), ..self }
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> Option<&Arc<flash::Budget>> {
+        self.pages.as_ref()
+    }
 }

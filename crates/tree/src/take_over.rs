@@ -8,7 +8,7 @@ use super::journal::{BootId, Journal};
 use super::left_over::LeftOver;
 
 impl Share {
-    /// Takes over from an earlier server: removes unfinished links, and opens the log of persistent opens. Changes
+    /// Takes over from an earlier server: removes unfinished links, opens the log of persistent opens, and shows bodies of other crates. Changes
     /// the disk.
     pub fn take_over(&mut self) -> Result<(), ShareOpenError> {
         if let Some(path) = self.fixed.persistent_opens.as_deref() {
@@ -20,6 +20,8 @@ impl Share {
             self.journal = Some(journal);
             self.left_over = LeftOver::new(left_over, self.environment.clock.now());
         }
+        let shown = std::mem::take(&mut self.to_show);
+        self.begin_to_show(&shown)?;
         if !self.is_read_only()
             && let Err(error) = self.close_homes()
         {

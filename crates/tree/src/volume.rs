@@ -90,7 +90,8 @@ impl Share {
         if entry.clones() {
             bits |= VolumeAttributes::SUPPORTS_BLOCK_REFCOUNTING;
         }
-        if entry.class() == DurabilityClass::Pmem {
+        let is_mapped = entry.body().is_ok_and(|body| body.mappable().is_ok());
+        if entry.class() == DurabilityClass::Pmem && is_mapped {
             bits |= VolumeAttributes::DAX_VOLUME;
         }
         VolumeAttributes(bits)

@@ -20,6 +20,7 @@ mod replica;
 mod server;
 mod smb;
 mod smbdirect;
+mod store;
 mod volume;
 
 pub use client::hostile;
@@ -86,6 +87,10 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smbdirect_handshake", smbdirect::handshake::handshake),
     ("smbdirect_negotiate_request", smbdirect::messages::negotiate_request),
     ("smbdirect_negotiate_response", smbdirect::messages::negotiate_response),
+    ("store_piece", store::piece),
+    ("store_record", store::record),
+    ("store_token", store::token),
+    ("store_wire", store::wire),
     ("volume_damaged", volume::damaged),
     ("volume_entries", volume::entries),
     ("volume_info", volume::info),

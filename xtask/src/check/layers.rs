@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! 0  basics
-//! 1  pmem   iwarp   smbdirect
+//! 1  pmem   flash  (pmem)   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
-//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
+//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem, flash)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
-//! 5  log   (basics, pmem, remote)
+//! 5  log   (basics, pmem, remote)   store   (basics, pmem, rdma, remote)
 //! 5  block  (pmem)   volume   nbd   fuse  (block; volume: pmem)
 //! 6  cli   (all)
 //!    model   siw_peer  (programs for tests: libraries)
@@ -103,20 +103,22 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 30] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
+    ("landfast-flash", &["landfast-pmem"]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
     ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
     ("landfast-remote", &["landfast-basics", "landfast-pmem", "landfast-rdma"]),
     ("landfast-smb", &["landfast-smbdirect"]),
-    ("landfast-tree", &["landfast-basics", "landfast-pmem"]),
+    ("landfast-tree", &["landfast-basics", "landfast-pmem", "landfast-flash"]),
     (
         "landfast-server",
         &[
             "landfast-basics",
             "landfast-pmem",
+            "landfast-flash",
             "landfast-rdma",
             "landfast-remote",
             "landfast-smb",
@@ -144,6 +146,11 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
     (
+        "landfast-capi",
+        &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
+    ),
+    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
+    (
         "landfast-replica",
         &[
             "landfast-basics",
@@ -154,6 +161,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
             "landfast-log",
         ],
     ),
+    ("landfast-store", &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-remote"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     (
@@ -178,6 +186,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
 const LIBRARIES: &[&str] = &[
     "landfast-basics",
     "landfast-pmem",
+    "landfast-flash",
     "landfast-iwarp",
     "landfast-smbdirect",
     "landfast-rdma",
@@ -195,6 +204,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-redb-backend",
     "landfast-sqlite",
     "landfast-replica",
+    "landfast-store",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];

@@ -238,6 +238,7 @@ const USER_LAND: &[&str] = &[
     "kmod",
     "liblzma5",
     "mount",
+    "nbd-client",
     "ndctl",
     "nftables",
     "rdma-core",

@@ -299,6 +299,7 @@ const MODULES: &[&str] = &[
     "9pnet_virtio",
     "overlay",
     "loop",
+    "nbd",
     "nfit",
     "device_dax",
     "dax_pmem",

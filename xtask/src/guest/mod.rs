@@ -12,6 +12,7 @@ mod image;
 mod kernel;
 mod machine;
 mod media;
+mod nbd;
 mod packages;
 mod programs;
 mod short;
@@ -73,6 +74,8 @@ enum Test {
     Dax(dax::Options),
     /// Volumes of mode block and the kernel's BTT driver, in both directions, and power cuts
     Btt(btt::Options),
+    /// The kernel's NBD client on our volumes
+    Nbd(nbd::Options),
     /// Our provider verbs over the kernel's software devices
     Verbs(verbs::Options),
 }
@@ -86,6 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(Test::Siw(options)) => siw::run(options),
         Some(Test::Dax(options)) => dax::run(options),
         Some(Test::Btt(options)) => btt::run(options),
+        Some(Test::Nbd(options)) => nbd::run(options),
         Some(Test::Verbs(options)) => verbs::run(options),
     }?;
     Ok(verdict::conclude(&tally))

@@ -10,7 +10,17 @@
 //! client keeps a fixed number of operations on their way. No cost is of the model's making: `docs/scale-costs.json` has
 //! them, each with where it was measured or who states it.
 
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of engines is small and above 0"
+)]
 mod costs;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times of a model in nanoseconds: never negative, and far below the bounds"
+)]
 mod events;
 mod page;
 mod work;

@@ -5,8 +5,8 @@ use crate::failure::{Outcome, Tally};
 use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::{
-    bulk, check, compare, databases, demo, deps, failovers, flood, fuzz, group, guest, interop,
-    kill9, latency, model, polling, siege, states, torture, workspace,
+    bindings, bulk, check, compare, databases, demo, deps, failovers, flood, fuzz, group, guest,
+    interop, kill9, latency, model, polling, siege, states, torture, workspace,
 };
 
 /// One step of the suite.
@@ -65,7 +65,7 @@ pub(super) const GUEST: &str = "guest";
 pub(super) const SIM: &str = "sim";
 pub(super) const TESTS: &str = "tests";
 /// The steps, quickest answer first; those that measure come last.
-pub(super) const STEPS: [SuiteStep; 30] = [
+pub(super) const STEPS: [SuiteStep; 32] = [
     step(DEPS, "programs and Python packages the tests start", deps::run).needed_by_all().quick(),
     step("check", "formatting, lints, the rules of the house", check::run).quick(),
     step("build", "the product as it is shipped", || {
@@ -83,6 +83,16 @@ pub(super) const STEPS: [SuiteStep; 30] = [
     })
     .beside(),
     step("python", "smbprotocol and impacket", || interop::python::run(Against::Landfast)).quick(),
+    step(
+        "c",
+        "liblandfast: its example compiled with cc and run, also with the address sanitizer",
+        || bindings::c::run(false),
+    ),
+    step(
+        "python-package",
+        "the wheel in a clean environment: its tests, fsspec's, its guide's",
+        || bindings::python::run(&bindings::python::Options::short()),
+    ),
     step("pike", "the tests of pike-smb2", || interop::pike::run(Against::Landfast)).beside(),
     step("kerberos", "logons by ticket, with Debian's KDC", interop::kerberos::run).beside(),
     step("go", "go-smb2, signed and encrypted", || interop::go::run(Against::Landfast)),

@@ -1,11 +1,14 @@
 //! Options of the command line that combine several values, and options that change settings of the
 //! file.
 
+use serde::{Deserialize as _, Deserializer};
 use server::Announced;
 
-use super::{Guests, Kerberos, Share, User};
+use super::{Guests, Kerberos, Residency, Share, SharedVolume, User};
 use crate::args::Serve;
 use crate::failure::Failure;
+use crate::size::size;
+use crate::volume::name_and_path;
 
 pub(super) fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
     let Some(keytab) = &options.keytab else { return file };
@@ -38,6 +41,16 @@ pub(super) fn device(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
     Ok(())
 }
 
+pub(super) fn volume(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--volume", value: text.into(), why };
+    let (share, named) =
+        text.split_once('=').ok_or_else(|| refused("write SHARE=PATH or SHARE=NAME=PATH"))?;
+    let share = self::named(share, shares).ok_or_else(|| refused(NO_SHARE))?;
+    let (name, path) = name_and_path(named)?;
+    share.volumes.push(SharedVolume { name, path });
+    Ok(())
+}
+
 pub(super) fn guests(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
     let refused = |why| Failure::ConfigValue { what: "--guests", value: text.into(), why };
     let (name, what) =
@@ -49,6 +62,53 @@ pub(super) fn guests(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
         _ => return Err(refused("guests may read or write")),
     });
     Ok(())
+}
+
+pub(super) fn residency(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--residency", value: text.into(), why };
+    let why = "write SHARE=lazy or SHARE=eager";
+    let (name, what) = text.split_once('=').ok_or_else(|| refused(why))?;
+    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
+    share.residency = Some(match what {
+        "lazy" => Residency::Lazy,
+        "eager" => Residency::Eager,
+        _ => return Err(refused(why)),
+    });
+    Ok(())
+}
+
+pub(super) fn flash_budget(
+    text: &str,
+    server: &mut Option<u64>,
+    shares: &mut [Share],
+) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--flash-budget", value: text.into(), why };
+    let (name, number) = match text.split_once('=') {
+        Some((name, number)) => (Some(name), number),
+        None => (None, text),
+    };
+    let bytes = budget(number).map_err(refused)?;
+    match name {
+        None => *server = Some(bytes),
+        Some(name) => {
+            named(name, shares).ok_or_else(|| refused(NO_SHARE))?.flash_budget = Some(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// A budget in the config file.
+pub(super) fn some_size<'de, D: Deserializer<'de>>(source: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(source)?;
+    budget(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn budget(text: &str) -> Result<u64, &'static str> {
+    match size(text) {
+        Ok(bytes) if bytes >= flash::BUDGET_MIN => Ok(bytes),
+        Ok(_) => Err("a budget has 1M at least"),
+        Err(_) => Err("write a size, as in 4G"),
+    }
 }
 
 fn named<'a>(name: &str, shares: &'a mut [Share]) -> Option<&'a mut Share> {

@@ -29,6 +29,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) emulate_persistence: bool,
     pub(super) signing: Option<Signing>,
+    pub(super) server_guid: Option<String>,
     pub(super) recall_grace_ms: Option<u64>,
     pub(super) keepalive_s: Option<u64>,
     pub(super) users_file: Option<PathBuf>,
@@ -36,6 +37,8 @@ pub(super) struct File {
     pub(super) control: Option<PathBuf>,
     pub(super) metrics: Option<SocketAddr>,
     pub(super) run_as: Option<String>,
+    #[serde(default, deserialize_with = "super::arguments::some_size")]
+    pub(super) flash_budget: Option<u64>,
     #[serde(default)]
     pub(super) share: Vec<Share>,
     #[serde(default)]

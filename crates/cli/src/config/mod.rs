@@ -15,6 +15,7 @@ use std::time::Duration;
 use rdma::ProviderChoice;
 use serde::Deserialize;
 use server::Announced;
+use smb::Guid;
 
 use self::file::File;
 use crate::args::{Serve, Signing};
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
+    /// The GUID of the server; none: a new one each time it starts.
+    pub(crate) guid: Option<Guid>,
     /// How long a client may be silent; zero leaves the setting of the host.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
@@ -45,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) kerberos: Option<Kerberos>,
     /// The user to serve as, if root starts the server.
     pub(crate) run_as: Option<Account>,
+    /// Most bytes of memory for pages of files that are mapped lazily.
+    pub(crate) flash_budget: Option<u64>,
     /// The file of these settings; read again on SIGHUP.
     pub(crate) config: Option<PathBuf>,
 }
@@ -59,6 +64,9 @@ pub(crate) struct Share {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) encrypt: bool,
+    /// Every change is durable before it is answered.
+    #[serde(default)]
+    pub(crate) write_through: bool,
     #[serde(default)]
     pub(crate) users: Vec<String>,
     #[serde(default)]
@@ -70,6 +78,14 @@ pub(crate) struct Share {
     /// Devices of persistent memory that nodes in the directory may stand for.
     #[serde(default)]
     pub(crate) devices: Vec<PathBuf>,
+    /// Volumes that are files of the directory.
+    #[serde(default, rename = "volume")]
+    pub(crate) volumes: Vec<SharedVolume>,
+    /// Whether pages of mapped files come into memory when they are asked for; `None`: those of long files.
+    pub(crate) residency: Option<Residency>,
+    /// Most bytes for these pages.
+    #[serde(default, deserialize_with = "arguments::some_size")]
+    pub(crate) flash_budget: Option<u64>,
 }
 
 impl Share {
@@ -79,13 +95,33 @@ impl Share {
             path,
             read_only: false,
             encrypt: false,
+            write_through: false,
             users: Vec::new(),
             readers: Vec::new(),
             guests: None,
             persistent_opens: None,
             devices: Vec::new(),
+            volumes: Vec::new(),
+            residency: None,
+            flash_budget: None,
         }
     }
+}
+
+/// A volume that is a file of a share.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SharedVolume {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// When pages of mapped files come into memory.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Residency {
+    Lazy,
+    Eager,
 }
 
 /// The rights of guests on a share.
@@ -129,8 +165,19 @@ impl Settings {
         for text in &options.devices {
             arguments::device(text, &mut shares)?;
         }
+        for text in &options.volumes {
+            arguments::volume(text, &mut shares)?;
+        }
+        people::check_volumes(&shares)?;
         for text in &options.guests {
             arguments::guests(text, &mut shares)?;
+        }
+        for text in &options.residency {
+            arguments::residency(text, &mut shares)?;
+        }
+        let mut flash_budget = file.flash_budget;
+        for text in &options.flash_budgets {
+            arguments::flash_budget(text, &mut flash_budget, &mut shares)?;
         }
         let given = options.users.iter().map(|text| arguments::user(text));
         let users = people::accounts(file.user, given.collect::<Result<_, _>>()?)?;
@@ -174,9 +221,11 @@ impl Settings {
                 .or(file.rdma_listen)
                 .unwrap_or_else(|| SocketAddr::new(listen.ip(), RDMA_PORT)),
             run_as: run_as.as_deref().map(Account::find).transpose()?,
+            flash_budget,
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
+            guid: guid(file.server_guid)?,
             metrics: options.metrics.or(file.metrics),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             keepalive: keepalive(file.keepalive_s)?,
@@ -202,6 +251,19 @@ fn provider(
             why: "expected soft, shm or verbs",
         }),
         (None, None) => Ok(ProviderChoice::default()),
+    }
+}
+
+fn guid(text: Option<String>) -> Result<Option<Guid>, Failure> {
+    let Some(value) = text else { return Ok(None) };
+    let digits: String = value.chars().filter(|sign| *sign != '-').collect();
+    let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    match u128::from_str_radix(&digits, 16) {
+        Ok(guid) if is_whole => Ok(Some(Guid(guid.to_be_bytes()))),
+        _ => {
+            let (what, why) = ("server_guid", "expected 32 hex digits, as uuidgen prints");
+            Err(Failure::ConfigValue { what, value, why })
+        }
     }
 }
 
@@ -317,6 +379,38 @@ mod tests {
     }
 
     #[test]
+    fn a_server_guid_is_32_hex_digits_with_or_without_dashes() {
+        let guid = |text: &str| guid(Some(text.to_owned()));
+        let expected =
+            Guid([0, 17, 34, 51, 68, 85, 102, 119, 136, 153, 170, 187, 204, 221, 238, 255]);
+        for text in ["00112233-4455-6677-8899-aabbccddeeff", "00112233445566778899AABBCCDDEEFF"] {
+            assert_eq!(guid(text).unwrap(), Some(expected));
+        }
+        for text in
+            ["", "0011", "+0112233445566778899aabbccddeeff", "g0112233445566778899aabbccddeeff"]
+        {
+            assert!(matches!(guid(text), Err(Failure::ConfigValue { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn volumes_are_listed_in_the_file_or_for_a_share_on_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "[[share]]\nname = \"logs\"\npath = \"/x\"\n[[share.volume]]\nname = \"a\"\npath = \"/v/a\"\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        let with = |volume| gather(&[&file[..], &["--volume", volume]].concat());
+        let settings = with("Logs=b=/v/c=d").unwrap();
+        let named = |name: &str, path: &str| SharedVolume { name: name.into(), path: path.into() };
+        assert_eq!(settings.shares[0].volumes, [named("a", "/v/a"), named("b", "/v/c=d")]);
+        assert_eq!(with("data=/v/disk0").unwrap().shares[1].volumes, [named("disk0", "/v/disk0")]);
+        for wrong in ["/v/disk0", "nowhere=/v/disk0", "data=/", "data=/v/a"] {
+            assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
     fn devices_are_listed_in_the_file_or_for_a_share_on_the_command_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
@@ -332,6 +426,35 @@ mod tests {
         assert_eq!(with("data=/dev/dax1.0").unwrap().shares[1].devices.len(), 1);
         for wrong in ["/dev/dax1.0", "nowhere=/dev/dax1.0", "data="] {
             assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn residency_and_budgets_are_of_the_server_or_of_a_share() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "flash_budget = \"2G\"\n[[share]]\nname = \"big\"\npath = \"/x\"\nresidency = \"lazy\"\n\
+            flash_budget = \"64M\"\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["--user", "a:b", "--config", path.to_str().unwrap()];
+        let settings = gather(&file).unwrap();
+        assert_eq!(settings.flash_budget, Some(2 << 30));
+        assert_eq!(settings.shares[0].residency, Some(Residency::Lazy));
+        assert_eq!(settings.shares[0].flash_budget, Some(64 << 20));
+        let with = |option, value| gather(&[&file[..], &[option, value]].concat());
+        let settings = with("--flash-budget", "Big=128M").unwrap();
+        assert_eq!(settings.shares[0].flash_budget, Some(128 << 20));
+        assert_eq!(with("--flash-budget", "1G").unwrap().flash_budget, Some(1 << 30));
+        let settings = with("--residency", "big=eager").unwrap();
+        assert_eq!(settings.shares[0].residency, Some(Residency::Eager));
+        for (option, wrong) in [
+            ("--residency", "big=cold"),
+            ("--residency", "lazy"),
+            ("--flash-budget", "small=1G"),
+            ("--flash-budget", "4X"),
+            ("--flash-budget", "4K"),
+        ] {
+            assert!(matches!(with(option, wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }
     }
 

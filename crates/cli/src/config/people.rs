@@ -45,6 +45,19 @@ pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
     }
 }
 
+/// Refuses a volume that is two files: opens of the one would know nothing of the other's locks and leases.
+pub(super) fn check_volumes(shares: &[Share]) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    match shares.iter().flat_map(|share| &share.volumes).find(|it| !seen.insert(&it.path)) {
+        None => Ok(()),
+        Some(twice) => Err(Failure::ConfigValue {
+            what: "volume",
+            value: twice.path.display().to_string(),
+            why: "it is named twice, and can be one file of one share",
+        }),
+    }
+}
+
 /// The names in a share by which no known user can log on, each once. A name with a realm belongs to no user:
 /// [`check_name`].
 pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {

@@ -17,10 +17,12 @@ impl Settings {
             emulate_persistence,
             signing,
             recall_grace,
+            guid,
             keepalive,
             control,
             metrics,
             run_as,
+            flash_budget,
             // Changes of these fields apply at once.
             shares: _,
             users: _,
@@ -39,10 +41,12 @@ impl Settings {
         keep(&mut kept, "emulate_persistence", emulate_persistence, &before.emulate_persistence);
         keep(&mut kept, "signing", signing, &before.signing);
         keep(&mut kept, "recall_grace_ms", recall_grace, &before.recall_grace);
+        keep(&mut kept, "server_guid", guid, &before.guid);
         keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
         keep(&mut kept, "control", control, &before.control);
         keep(&mut kept, "metrics", metrics, &before.metrics);
         keep(&mut kept, "run_as", run_as, &before.run_as);
+        keep(&mut kept, "flash_budget", flash_budget, &before.flash_budget);
         kept
     }
 }

@@ -11,6 +11,7 @@ mod life;
 mod log;
 mod replica;
 mod server;
+mod store;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -34,6 +35,7 @@ pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
     match &options.kind {
         Some(DemoKind::Log(options)) => return log::run(options),
         Some(DemoKind::Replica(options)) => return replica::run(options),
+        Some(DemoKind::Store(options)) => return store::run(options),
         None => {}
     }
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));

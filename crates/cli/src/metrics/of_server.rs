@@ -1,5 +1,6 @@
 //! The figures of a server of shares.
 
+use server::report::FlashReport;
 use server::{Report, Status};
 
 use super::{Family, count};
@@ -56,8 +57,28 @@ pub(crate) fn of_server(report: &Report) -> Vec<Family> {
         let family = family.with(&[("state", "in_use")], count(heap.in_use_bytes));
         families.push(family.with(&[("state", "held")], count(heap.held_bytes)));
     }
+    families.extend(report.flash.iter().flat_map(flash));
     families.extend(grown(counters));
     families
+}
+
+/// The memory for pages of files that are mapped lazily.
+fn flash(pages: &FlashReport) -> [Family; 3] {
+    let bytes = Family::gauge("landfast_flash_bytes", "Memory for pages of lazily mapped files")
+        .with(&[("state", "budget")], count(pages.budget))
+        .with(&[("state", "resident")], count(pages.resident))
+        .with(&[("state", "dirty")], count(pages.dirty));
+    let moved = Family::counter("landfast_flash_pages", "Pages of lazily mapped files that moved")
+        .with(&[("way", "fetched")], count(pages.fetched))
+        .with(&[("way", "ahead")], count(pages.ahead))
+        .with(&[("way", "evicted")], count(pages.evictions))
+        .with(&[("way", "written")], count(pages.written))
+        .with(&[("way", "lost")], count(pages.failures));
+    let waits = Family::counter(
+        "landfast_flash_waits",
+        "Placements that waited for the write-back of pages",
+    );
+    [bytes, moved, waits.with(&[], count(pages.waits))]
 }
 
 /// What only grows.

@@ -1,7 +1,8 @@
 //! Formats a report for people: a line of numbers, then a table of each kind that has rows.
 
 use server::report::{
-    Heap, LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow,
+    FlashReport, Heap, LeaseRow, OpenRow, PagesRow, RegionRow, Report, Sealing, SessionRow, Table,
+    TreeRow,
 };
 
 use crate::output::shown;
@@ -17,9 +18,36 @@ pub(super) fn all(report: &Report) -> String {
     append(&mut text, "opens", &opens, &report.opens, open);
     let leases = ["share", "path", "key", "state", "breaking", "opens"];
     append(&mut text, "leases and oplocks", &leases, &report.leases, lease);
-    let regions = ["session", "path", "range", "class", "rights", "connection", "state", "commits"];
+    let regions =
+        ["session", "path", "range", "class", "rights", "connection", "state", "commits", "pages"];
     append(&mut text, "regions", &regions, &report.regions, region);
+    if let Some(flash) = &report.flash {
+        text.push_str(&pages(flash));
+    }
     text
+}
+
+/// The memory for pages of files that are mapped lazily.
+fn pages(flash: &FlashReport) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let lost = match flash.failures {
+        0 => String::new(),
+        failures => format!("   LOST {failures} pages whose write-back failed, see the log"),
+    };
+    format!(
+        "\nflash: {} of {} MiB in memory, {} MiB to be written back   pages fetched {}, read ahead {}, zeros {}, \
+         evicted {}, written back {}, read past the budget {}   placements that waited {}{lost}\n",
+        mib(flash.resident),
+        mib(flash.budget),
+        mib(flash.dirty),
+        flash.fetched,
+        flash.ahead,
+        flash.zeros,
+        flash.evictions,
+        flash.written,
+        flash.bypassed,
+        flash.waits,
+    )
 }
 
 fn summary(report: &Report) -> String {
@@ -114,7 +142,19 @@ fn region(row: &RegionRow) -> Vec<String> {
         row.connection.to_string(),
         row.state.clone(),
         row.commits.to_string(),
+        row.pages.as_ref().map_or_else(|| "whole".to_owned(), lazy),
     ]
+}
+
+fn lazy(pages: &PagesRow) -> String {
+    let lost = if pages.lost == 0 { String::new() } else { format!(", {} LOST", pages.lost) };
+    let cached = if pages.is_direct { "" } else { ", through the page cache" };
+    let threads = if pages.is_ring { "" } else { ", without io_uring" };
+    let dirty = pages.dirty.div_ceil(1 << 10);
+    format!(
+        "lazy: {} hits, {} misses, {dirty} KiB dirty{lost}{cached}{threads}",
+        pages.hits, pages.misses
+    )
 }
 
 // Columns as wide as their longest cell, two spaces apart.

@@ -67,6 +67,9 @@ pub(crate) enum Mode {
     Block,
     /// By the disk, which writes its own sectors whole: the file is the disk, byte for byte
     File,
+    /// By nobody: a file for programs that map it and flush what they store, on a file system with DAX. Nothing serves
+    /// it as a disk; a share of its directory maps it in push mode
+    Dax,
 }
 
 /// The version of the layout.
@@ -122,8 +125,11 @@ pub(crate) struct Remove {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
     /// Volumes, each PATH or NAME=PATH; without a name it is the file's. A client that names none gets the first
-    #[arg(required = true, value_name = "[NAME=]PATH")]
+    #[arg(required_unless_present = "config", value_name = "[NAME=]PATH")]
     pub(crate) volumes: Vec<String>,
+    /// Settings in TOML; options on the command line win, and volumes of both are served
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Unix socket that only this user may connect to
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
@@ -162,6 +168,8 @@ Examples:
       landfast volume create /mnt/pmem/disk0 --size 64G
   On a device of persistent memory; Linux opens it as a namespace of mode sector:
       landfast volume create /dev/dax0.0
+  For programs that map it, where stores are persistent (landfast diagnose says where):
+      landfast volume create /mnt/pmem/region0 --size 4G --mode dax
   In memory, for a try (a power failure loses everything):
       landfast volume create /dev/shm/disk0 --size 1G --emulate-persistence
 
@@ -182,6 +190,21 @@ Examples:
   Over the network, to clients with a certificate of the authority:
       landfast volume serve db=/mnt/pmem/disk0 --listen 0.0.0.0:10809 \\
           --tls-certificate server.pem --tls-key server.key --tls-clients authority.pem
+  What a file says (a volume as a file of an SMB share is `landfast serve --volume`):
+      landfast volume serve --config /etc/landfast-volumes.toml
+
+The file holds the same settings:
+  listen = \"0.0.0.0:10809\"        # or unix = \"/run/disks.sock\"; or fuse = \"/run/volumes\" and loop = true
+  anybody = false
+  read_only = false
+  emulate_persistence = false
+  [tls]
+  certificate = \"server.pem\"
+  key = \"server.key\"
+  clients = \"authority.pem\"
+  [[volume]]
+  name = \"db\"
+  path = \"/mnt/pmem/disk0\"
 
 SIGTERM and SIGINT end the server: what clients have sent is carried out and answered first. Files and loop devices that
 are in use, as by a mounted file system, are served until they are not, or a second signal comes.";

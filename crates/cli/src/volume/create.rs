@@ -29,8 +29,8 @@ pub(crate) fn run(options: &Create) -> Result<(), Failure> {
         let _ = fs::remove_file(path);
     }
     let mode = made.map_err(&failed)?;
-    if mode == Mode::File {
-        opened::mark(&file);
+    if mode != Mode::Block {
+        opened::mark(&file, mode);
     }
     drop(file);
     output::say(&look::describe(path).map_err(failed)?)
@@ -60,12 +60,18 @@ fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFa
     if class == DurabilityClass::Volatile && !options.emulate_persistence {
         return Err(VolumeFailure::Volatile);
     }
+    if mode == Mode::Dax && (is_device || class == DurabilityClass::Storage) {
+        return Err(VolumeFailure::NotDax);
+    }
     opened::lock(file)?;
     if !is_device {
         // A store to a page without a block would need one when the disk may be full.
         let len = options.size.unwrap_or_default();
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)
             .map_err(std::io::Error::from)?;
+    }
+    if mode == Mode::Dax {
+        return Ok(mode);
     }
     let medium = opened::medium(file, options.emulate_persistence)?;
     if opened::mode(&medium) == Mode::Block && !options.overwrite {

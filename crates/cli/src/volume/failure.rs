@@ -28,8 +28,16 @@ pub(crate) enum VolumeFailure {
     /// Nothing says that the file is a volume.
     #[error("nothing says that this is a volume")]
     Unmarked,
+    /// Its programs map it.
+    #[error(
+        "a volume of mode dax is for programs that map it: as a disk its sectors would be torn"
+    )]
+    Mapped,
+    /// Stores there are not persistent.
+    #[error("mode dax needs a file on a file system with DAX, where stores are persistent")]
+    NotDax,
     /// It has no structure of its own.
-    #[error("a volume of mode file is its bytes alone: there is nothing to check or repair")]
+    #[error("a volume of mode file or dax is its bytes alone: there is nothing to check or repair")]
     Plain,
     /// The size is missing, or given for a device.
     #[error("a file needs a --size, and a device has its own")]
@@ -50,6 +58,12 @@ impl VolumeFailure {
             Self::Exists => Some("--overwrite loses it for good"),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
             Self::Plain => Some("check what lies on it, as by fsck on its loop device"),
+            Self::Mapped => Some(
+                "landfast serve its directory as a share: clients map it in push mode; mode block is the one for disks",
+            ),
+            Self::NotDax => Some(
+                "landfast diagnose PATH says what a path is and why; a devdax device is mapped as it is, without a volume",
+            ),
             Self::Damaged => Some("landfast volume repair makes it whole, and says what is lost"),
             Self::Volume(VolumeError::ConfigInUse) => {
                 Some("a server may have it open: end that first")

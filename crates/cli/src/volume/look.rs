@@ -61,6 +61,10 @@ fn facts(path: &Path) -> Result<Value, VolumeFailure> {
     let file = opened::file(path, Access::ReadOnly)?;
     let medium = opened::medium(&file, false)?;
     let class = medium.class().to_string();
+    if opened::marked(&file) == Some(Mode::Dax) {
+        // What a store that is flushed makes durable at once is a word.
+        return Ok(json!({ "mode": "dax", "size": medium.len(), "sector": 8, "class": class }));
+    }
     if opened::is_marked(&file) || opened::mode(&medium) == Mode::File {
         let device = block::FileDevice::new(file)?;
         let (size, sector) = (device.geometry().size, device.geometry().block);

@@ -1,4 +1,5 @@
-//! `landfast volume`: makes, shows, checks, repairs, grows, removes and serves disks.
+//! `landfast volume`: makes, shows, checks, repairs, grows, removes and serves disks; `shown` and `shared` are volumes as
+//! files of shares, for `landfast serve`.
 
 pub(crate) mod args;
 mod create;
@@ -6,9 +7,14 @@ mod failure;
 mod look;
 mod opened;
 mod serve;
+mod settings;
+mod shared;
+mod shown;
 
 pub(crate) use failure::{NbdFailure, VolumeFailure};
 pub(crate) use opened::{lock, mode_of};
+pub(crate) use serve::name_and_path;
+pub(crate) use shared::SharedVolumes;
 
 use args::VolumeCommand;
 

@@ -32,8 +32,10 @@ pub(super) fn mode(medium: &Arc<dyn Medium>) -> Mode {
 
 /// The name of the mode of a file that is a volume: its bytes or its mark say so.
 pub(crate) fn mode_of(file: &File) -> Option<&'static str> {
-    if is_marked(file) {
-        return Some("file");
+    match marked(file) {
+        Some(Mode::File) => return Some("file"),
+        Some(Mode::Dax) => return Some("dax"),
+        Some(Mode::Block) | None => {}
     }
     (mode(&medium(file, false).ok()?) == Mode::Block).then_some("block")
 }
@@ -54,11 +56,14 @@ pub(super) fn device(
     let options = pmem::OpenOptions { emulate_persistence: emulate };
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
     let is_plain = pmem::classify(&file).is_err();
+    if marked(&file) == Some(Mode::Dax) {
+        return Err(VolumeFailure::Mapped);
+    }
     // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
     if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
         lock(&file)?;
         if !is_plain && access == Access::ReadWrite {
-            mark(&file);
+            mark(&file, Mode::File);
         }
         return Ok((Arc::new(FileDevice::new(file)?), Mode::File));
     }
@@ -77,16 +82,29 @@ pub(crate) fn lock(file: &File) -> Result<(), VolumeFailure> {
     }
 }
 
-/// Marks a volume of mode file, which has no bytes of its own that could say what it is. A file system without
+/// Marks a volume of mode file or dax, which has no bytes of its own that could say what it is. A file system without
 /// extended attributes has none to mark it by: the volume can be used all the same, and is not listed.
-pub(super) fn mark(file: &File) {
-    let _ = rustix::fs::fsetxattr(file, MARK, b"file", XattrFlags::empty());
+pub(super) fn mark(file: &File, mode: Mode) {
+    let value: &[u8] = if mode == Mode::Dax { DAX } else { FILE };
+    let _ = rustix::fs::fsetxattr(file, MARK, value, XattrFlags::empty());
 }
 
-/// Whether a file is marked as a volume of mode file.
-pub(super) fn is_marked(file: &File) -> bool {
+/// The mode that a file is marked with.
+pub(super) fn marked(file: &File) -> Option<Mode> {
     let mut value = [0_u8; 8];
-    rustix::fs::fgetxattr(file, MARK, &mut value).is_ok_and(|len| value[..len] == *b"file")
+    let len = rustix::fs::fgetxattr(file, MARK, &mut value).ok()?;
+    match value.get(..len)? {
+        FILE => Some(Mode::File),
+        DAX => Some(Mode::Dax),
+        _ => None,
+    }
+}
+
+/// Whether a file is marked as a volume.
+pub(super) fn is_marked(file: &File) -> bool {
+    marked(file).is_some()
 }
 
 const MARK: &str = "user.landfast.volume";
+const FILE: &[u8] = b"file";
+const DAX: &[u8] = b"dax";

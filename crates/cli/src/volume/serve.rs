@@ -11,15 +11,16 @@ use nbd::{Address, Export, Exports, Handle, Server, TlsFiles};
 use volume::Access;
 
 use super::args::{Mode, Serve};
-use super::{NbdFailure, opened};
+use super::{NbdFailure, opened, settings};
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 
 /// Serves volumes.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+    let options = settings::gathered(options)?;
     match &options.fuse {
-        Some(directory) => run_fuse(options, directory),
-        None => run_nbd(options),
+        Some(directory) => run_fuse(&options, directory),
+        None => run_nbd(&options),
     }
 }
 
@@ -126,7 +127,7 @@ fn export(
 }
 
 /// A volume's name and its path; without a name it is that of the file.
-fn name_and_path(named: &str) -> Result<(String, PathBuf), Failure> {
+pub(crate) fn name_and_path(named: &str) -> Result<(String, PathBuf), Failure> {
     // A path may have the sign too: it is a name's only before the first slash.
     let (name, path) = match named.split_once('=') {
         Some((name, path)) if !name.contains('/') => (Some(name), Path::new(path)),

@@ -116,8 +116,12 @@ impl Offer {
         if options.dialects.iter().any(|dialect| *dialect >= Dialect::SMB_3_0) {
             capabilities |= Capabilities::ENCRYPTION;
         }
+        if options.client_guid.is_some() {
+            capabilities |= Capabilities::PERSISTENT_HANDLES;
+        }
+        let client_guid = options.client_guid.unwrap_or(Guid(*guid));
         let dialects = options.dialects.clone();
-        let offer = Self { security_mode, capabilities, client_guid: Guid(*guid), dialects };
+        let offer = Self { security_mode, capabilities, client_guid, dialects };
         Ok((offer, salt.try_into().expect("32 of 48")))
     }
 }

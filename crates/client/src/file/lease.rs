@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use smb::create::{LeaseKey, LeaseState};
+use smb::create::{Lease as WireLease, LeaseKey, LeaseState, LeaseVersion};
 use smb::{Command, LeaseBreakAck};
 
 use crate::connection::{BreakCount, BreakReceiver, LeaseBreak};
@@ -24,6 +24,7 @@ pub struct Lease {
     tree: Arc<Tree>,
     key: LeaseKey,
     state: LeaseState,
+    epoch: u16,
     breaks: BreakReceiver,
     count: BreakCount,
 }
@@ -33,14 +34,27 @@ impl Lease {
     pub(super) fn new(tree: &Arc<Tree>) -> Result<Self, ClientError> {
         let mut key = [0; 16];
         tree.connection().random().fill(&mut key).map_err(|_| ClientError::HostRandom)?;
-        let key = LeaseKey(key);
-        let (breaks, count) = tree.connection().breaks().listen(key);
-        Ok(Self { tree: Arc::clone(tree), key, state: LeaseState::empty(), breaks, count })
+        Ok(Self::again(tree, LeaseKey(key)))
     }
 
-    pub(super) fn granted(mut self, state: LeaseState) -> Self {
-        self.state = state;
+    /// Listens for the breaks of a key that the client has had on another connection.
+    pub(super) fn again(tree: &Arc<Tree>, key: LeaseKey) -> Self {
+        let (breaks, count) = tree.connection().breaks().listen(key);
+        let state = LeaseState::empty();
+        Self { tree: Arc::clone(tree), key, state, epoch: 0, breaks, count }
+    }
+
+    pub(super) fn granted(mut self, lease: &WireLease) -> Self {
+        self.state = lease.state;
+        if let LeaseVersion::V2 { epoch, .. } = lease.version {
+            self.epoch = epoch;
+        }
         self
+    }
+
+    /// Counts the changes of the lease, as the server does.
+    pub(crate) fn epoch(&self) -> u16 {
+        self.epoch
     }
 
     /// The key that names the lease to the server.
@@ -77,6 +91,7 @@ impl Lease {
     /// The server's status.
     pub async fn acknowledge(&mut self, found: LeaseBreak) -> Result<(), ClientError> {
         self.state = found.left_of(self.state);
+        self.epoch = found.epoch;
         if found.ack_required {
             let ack = LeaseBreakAck { lease_key: self.key, state: self.state };
             self.tree.call(Command::OPLOCK_BREAK, 0, |out| ack.emit(out)).await?;

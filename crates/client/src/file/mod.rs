@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use io::RangeLock;
 pub use lease::Lease;
-pub use open::{FileStat, OpenOptions};
+pub use open::{FileStat, Lasting, OpenOptions};
 use smb::push::PushResponse;
 use smb::{CloseRequest, Command, FileId};
 
@@ -25,6 +25,7 @@ pub struct File {
     opened_as: FileStat,
     lease: Option<Lease>,
     push: Option<PushResponse>,
+    is_persistent: bool,
     closed: AtomicBool,
 }
 
@@ -45,6 +46,16 @@ impl File {
         self.push.as_ref()
     }
 
+    /// Whether the handle outlives its connection and its server: every change by it is durable when it is answered.
+    pub fn is_persistent(&self) -> bool {
+        self.is_persistent
+    }
+
+    /// Lets the server keep the handle: another connection is to get it back.
+    pub(crate) fn leave(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
     /// The lease, if the open asked for one.
     pub fn lease(&mut self) -> Option<&mut Lease> {
         self.lease.as_mut()
@@ -60,6 +71,11 @@ impl File {
     /// # Errors
     /// The server's status. The file is closed all the same.
     pub async fn close(self) -> Result<(), ClientError> {
+        self.close_once().await
+    }
+
+    /// [`File::close`] of a file that several may hold; only the first call means something.
+    pub(crate) async fn close_once(&self) -> Result<(), ClientError> {
         let request = CloseRequest { query_attributes: false, file_id: self.id };
         let pending = self.tree.submit(Command::CLOSE, 0, |out| request.emit(out)).await?;
         // Only now: a caller that stops waiting before has the file closed by its drop.

@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    CreateResponse, CreateResponseContext, ImpersonationLevel, Lease as WireLease, LeaseKey,
-    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    CreateResponse, CreateResponseContext, DurableReconnectV2, DurableRequestV2,
+    ImpersonationLevel, Lease as WireLease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
+    ShareAccess,
 };
 use smb::info::FileAttributes;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
-use smb::{Command, FileTime};
+use smb::{Command, FileId, FileTime, Guid};
 
 use super::{File, Lease};
 use crate::client::{posix_path, share_path};
@@ -40,6 +41,8 @@ pub struct OpenOptions {
     pub push: Option<PushRequest>,
     /// Security descriptor of the file if this open creates it, self-relative (MS-DTYP §2.4.6).
     pub security: Option<Vec<u8>>,
+    /// Asks for a handle that outlives its connection, or for such a handle back.
+    pub lasting: Option<Lasting>,
     /// By the rules of POSIX: the path is taken literally, and symbolic links are visible. If the connection has
     /// not agreed on these rules ([`crate::ConnectOptions::posix`]) the server decides what that means.
     pub posix: bool,
@@ -57,6 +60,7 @@ impl OpenOptions {
             lease_key: None,
             push: None,
             security: None,
+            lasting: None,
             posix: false,
         }
     }
@@ -106,6 +110,42 @@ impl OpenOptions {
     }
 }
 
+/// A handle that outlives its connection and, where the share keeps a log of such opens, its server.
+///
+/// Spec: MS-SMB2 §3.2.4.3.5, §3.2.4.4.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lasting {
+    /// Recognises the handle; the client draws it.
+    pub create_guid: Guid,
+    /// The handle that is wanted back; `None` for a new one.
+    pub back: Option<FileId>,
+    /// Known epoch and state of the lease of the handle that is wanted back.
+    pub(crate) lease: Option<(u16, LeaseState)>,
+}
+
+impl Lasting {
+    /// A new handle.
+    pub fn new(create_guid: Guid) -> Self {
+        Self { create_guid, back: None, lease: None }
+    }
+
+    fn context(self) -> CreateRequestContext<'static> {
+        let (persistent, create_guid) = (true, self.create_guid);
+        match self.back {
+            None => CreateRequestContext::DurableV2(DurableRequestV2 {
+                timeout_ms: 0,
+                persistent,
+                create_guid,
+            }),
+            Some(file_id) => CreateRequestContext::DurableReconnectV2(DurableReconnectV2 {
+                file_id,
+                create_guid,
+                persistent,
+            }),
+        }
+    }
+}
+
 /// Sizes, times and attributes of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileStat {
@@ -142,20 +182,25 @@ impl File {
         let mut contexts = Vec::new();
         let mut lease: Option<Lease> = None;
         let mut oplock_level = OplockLevel::NONE;
+        let back = options.lasting.filter(|lasting| lasting.back.is_some());
         if let Some(state) = options.lease.filter(|_| dialect >= Dialect::SMB_2_1) {
             let key = match options.lease_key {
+                // The breaks of a lease that comes back are this open's again.
+                Some(key) if back.is_some() => lease.insert(Lease::again(&tree, key)).key(),
                 Some(key) => key,
                 None => lease.insert(Lease::new(&tree)?).key(),
             };
+            let (epoch, state) = back.and_then(|back| back.lease).unwrap_or((0, state));
             let version = match dialect {
                 Dialect::SMB_2_1 => LeaseVersion::V1,
-                _ => LeaseVersion::V2 { parent: None, epoch: 0 },
+                _ => LeaseVersion::V2 { parent: None, epoch },
             };
             let wanted = WireLease { key, state, break_in_progress: false, version };
             contexts.push(CreateRequestContext::Lease(wanted));
             oplock_level = OplockLevel::LEASE;
         }
         contexts.extend(options.push.map(CreateRequestContext::Push));
+        contexts.extend(options.lasting.map(Lasting::context));
         contexts.extend(options.posix.then_some(CreateRequestContext::Posix { mode: 0 }));
         let security = options.security.as_deref();
         contexts.extend(security.map(CreateRequestContext::SecurityDescriptor));
@@ -178,15 +223,20 @@ impl File {
             opened_as: stat(&answer),
             lease: None,
             push: None,
+            // Who gets such a handle back had a persistent one.
+            is_persistent: back.is_some(),
             closed: AtomicBool::new(false),
             tree,
         };
         for context in answer.contexts {
             match context {
                 CreateResponseContext::Lease(granted) => {
-                    file.lease = lease.take().map(|lease| lease.granted(granted.state));
+                    file.lease = lease.take().map(|lease| lease.granted(&granted));
                 }
                 CreateResponseContext::Push(push) => file.push = Some(push),
+                CreateResponseContext::DurableV2 { persistent, .. } => {
+                    file.is_persistent = persistent;
+                }
                 _ => {}
             }
         }

@@ -14,22 +14,29 @@
 //! unmap and settle the owner writes again what a lost connection left unconfirmed, and the break
 //! waits as long as for a mapping.
 //!
+//! A control side that comes back ([`FileControl::coming_back`]) gets its persistent handle back after its session is
+//! lost, at whichever server serves the share then. The registration has ended with the connection; the lease is held on,
+//! unless a break took some of it meanwhile.
+//!
 //! A token opens one push connection. The first token comes with the open itself; for another the
 //! file is opened once more under the same lease key, which breaks no lease of this client (MS-SMB2
 //! §3.3.5.9.8), and the new open carries the registrations.
 
+use std::fmt;
 use std::ops::Range;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remote::{Control, Invitation, Mapping, Messages, Recall};
-use smb::create::CreateDisposition;
+use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
     PushAccept, PushConnectionId, PushGrant, RecallRequest, RecallResponse, RegistrationId, Rights,
     UnmapRequest,
 };
-use smb::{ControlCode, NtStatus};
+use smb::{ControlCode, FileId, NtStatus};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tracing::debug;
@@ -57,10 +64,40 @@ pub(crate) struct FileControl {
     grant: Option<Result<PushGrant, FallbackReason>>,
     grace: Duration,
     shared: Arc<Shared>,
+    back: Option<Box<dyn Returning>>,
     /// Watchers end when this is dropped.
     alive: watch::Sender<()>,
     /// The runtime of a caller that has no other: the last field, so that it outlives everything above.
     _kept: Option<Arc<Runtime>>,
+}
+
+/// What gets a handle back by another session: the module `failover`, which stands above this one.
+pub(crate) trait Returning: fmt::Debug + Send {
+    /// When a call that begins now gives up.
+    fn deadline(&self) -> Instant;
+
+    /// Whether a call has to give up.
+    fn is_over(&self, deadline: Instant) -> bool;
+
+    /// Gets the handle by another session than the one that is lost.
+    fn get<'a>(&'a mut self, wanted: Wanted<'a>, deadline: Instant) -> Getting<'a>;
+}
+
+/// A handle on its way back.
+pub(crate) type Getting<'a> =
+    Pin<Box<dyn Future<Output = Result<(Client, File), ClientError>> + Send + 'a>>;
+
+/// The handle that is wanted back.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// It, at the session that is lost.
+    pub(crate) id: FileId,
+    /// Of its file.
+    pub(crate) path: &'a str,
+    /// Those of its open.
+    pub(crate) options: &'a OpenOptions,
+    /// The epoch and state of its lease that are known.
+    pub(crate) lease: Option<(u16, LeaseState)>,
 }
 
 /// State that owner and watchers share.
@@ -70,6 +107,8 @@ struct Shared {
     mapper: Mutex<Arc<File>>,
     standing: watch::Sender<Standing>,
     tenure: Tenure,
+    /// The end of the connection ends neither the open nor its lease.
+    outlives: AtomicBool,
     /// Held by the watcher that is active.
     lease: tokio::sync::Mutex<Option<Lease>>,
 }
@@ -119,6 +158,7 @@ impl FileControl {
             mapper: Mutex::new(Arc::clone(&file)),
             standing: watch::Sender::new(Standing::Unmapped),
             tenure: Tenure::new(lease.as_ref().map(Lease::break_count)),
+            outlives: AtomicBool::new(false),
             lease: tokio::sync::Mutex::new(lease),
         };
         let control = Self {
@@ -131,16 +171,85 @@ impl FileControl {
             grant,
             grace: Duration::ZERO,
             shared: Arc::new(shared),
+            back: None,
             alive: watch::Sender::new(()),
             _kept: None,
         };
-        let shared = Arc::clone(&control.shared);
-        control.while_alive(async move {
+        control.listen(Duration::ZERO);
+        control
+    }
+
+    /// Comes back after its session is lost.
+    pub(crate) fn coming_back(self, back: Box<dyn Returning>) -> Self {
+        self.shared.outlives.store(true, Ordering::Relaxed);
+        Self { back: Some(back), ..self }
+    }
+
+    /// Makes a call, and makes it again by another session where the present one is lost.
+    fn lasting<T>(
+        &mut self,
+        mut call: impl FnMut(&mut Self) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let deadline = self.back.as_ref().map(|back| back.deadline());
+        loop {
+            let error = match call(self) {
+                Err(error) if error.is_lost() => error,
+                done => return done,
+            };
+            let Some((deadline, back)) = deadline.zip(self.back.as_mut()) else {
+                return Err(error);
+            };
+            if back.is_over(deadline) {
+                return Err(error);
+            }
+            self.come_back(deadline)?;
+        }
+    }
+
+    /// Gets the handle back by another session. The registration is gone; the lease is held on if it is still whole.
+    fn come_back(&mut self, deadline: Instant) -> Result<(), ClientError> {
+        let Self { back: Some(back), runtime, shared, file, path, options, .. } = self else {
+            return Err(ConnectionError::Closed.into());
+        };
+        // The server of the lost session, if it lives, must not take its end for the end of the handle.
+        file.leave();
+        let found = runtime.block_on(async {
+            // The watchers of the lost session end with it.
+            let mut lease = shared.lease.lock().await;
+            let known = lease.as_ref().map(|lease| (lease.epoch(), lease.state()));
+            let wanted = Wanted { id: file.id(), path, options, lease: known };
+            let (client, mut file) = back.get(wanted, deadline).await?;
+            let now = file.take_lease();
+            let whole = known.zip(now.as_ref());
+            let whole = whole.is_some_and(|((_, before), now)| now.state().contains(before));
+            shared.tenure.go_on(now.as_ref().map(Lease::break_count), whole).await;
+            *lease = now;
+            Ok::<_, ClientError>((client, file))
+        });
+        let (client, file) = found?;
+        self.grant = Some(granted(&file));
+        self.client = client;
+        self.file = Arc::new(file);
+        *self.shared.mapper() = Arc::clone(&self.file);
+        self.shared.standing.send_if_modified(|standing| {
+            let was_mapped = standing.is_mapped();
+            if was_mapped {
+                *standing = Standing::Settling;
+            }
+            was_mapped
+        });
+        self.listen(self.grace / 2);
+        Ok(())
+    }
+
+    // Answers breaks while nothing is mapped.
+    fn listen(&self, patience: Duration) {
+        let shared = Arc::clone(&self.shared);
+        self.while_alive(async move {
             if let Some(lease) = shared.lease.lock().await.as_mut() {
-                shared.acknowledge_while_unmapped(lease, Duration::ZERO).await;
+                shared.acknowledge_while_unmapped(lease, patience).await;
             }
         });
-        control
     }
 
     /// Keeps the runtime alive as long as the region.
@@ -223,7 +332,8 @@ impl Control<Smb2> for FileControl {
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {
-        self.runtime.block_on(self.shared.unmap(Standing::Settling))
+        // Another session has nothing to unmap: the registration ended with the connection.
+        self.lasting(|it| it.runtime.block_on(it.shared.unmap(Standing::Settling)))
     }
 
     fn may_replay(&mut self) -> bool {
@@ -231,10 +341,12 @@ impl Control<Smb2> for FileControl {
     }
 
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
-        self.runtime.block_on(async {
-            // A task that gives the lease away waits for the answer to a write in flight.
-            let Some(_hold) = self.shared.tenure.hold().await else { return Ok(false) };
-            self.file.write_at(file_offset, bytes).await.map(|()| true)
+        self.lasting(|it| {
+            it.runtime.block_on(async {
+                // A task that gives the lease away waits for the answer to a write in flight.
+                let Some(_hold) = it.shared.tenure.hold().await else { return Ok(false) };
+                it.file.write_at(file_offset, bytes).await.map(|()| true)
+            })
         })
     }
 
@@ -249,27 +361,32 @@ impl Control<Smb2> for FileControl {
     }
 
     fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
-        let taken = self.runtime.block_on(self.file.read_at(file_offset, out))?;
+        let taken =
+            self.lasting(|it| it.runtime.block_on(it.file.read_at(file_offset, &mut *out)))?;
         // Another client truncated the file: bytes beyond its end read as zero in a mapping too.
         out[taken..].fill(0);
         Ok(())
     }
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
-        self.runtime.block_on(self.file.write_at(file_offset, bytes))
+        self.lasting(|it| it.runtime.block_on(it.file.write_at(file_offset, bytes)))
     }
 
+    // Not made again by another session: what was placed through this one is not at the next server.
     fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError> {
         match self.runtime.block_on(self.shared.commit(range)) {
             // The server has ended the registration, or does not commit such memory through it. The
             // bytes that were placed are in the file.
-            Err(error) if error.status().is_some_and(is_no_registration) => self.flush(),
+            Err(error) if error.status().is_some_and(is_no_registration) => {
+                self.runtime.block_on(self.file.flush())
+            }
             other => other,
         }
     }
 
+    // By another session too: a handle that comes back is persistent, and every write by it was durable when it was answered.
     fn flush(&mut self) -> Result<(), ClientError> {
-        self.runtime.block_on(self.file.flush())
+        self.lasting(|it| it.runtime.block_on(it.file.flush()))
     }
 }
 
@@ -385,9 +502,16 @@ impl Watcher {
         let recalled = tokio::select! {
             // The server announces a conflict both ways; the lease break needs an answer.
             biased;
-            found = lease.next_break() => Some(found.ok()),
+            found = lease.next_break() => match found {
+                // The lease outlives the connection.
+                Err(_) if self.shared.outlives.load(Ordering::Relaxed) => return,
+                found => Some(found.ok()),
+            },
             // The lease break of the same conflict may be on its way.
-            _ = wait_recall(&mapper) => Some(None),
+            recalled = wait_recall(&mapper) => match recalled {
+                Err(error) if error.is_lost() && self.shared.outlives.load(Ordering::Relaxed) => return,
+                _ => Some(None),
+            },
             _ = standing.wait_for(|standing| *standing != mapped) => None,
         };
         if let Some(found) = recalled {

@@ -8,5 +8,5 @@ mod listeners;
 mod smb2;
 mod tenure;
 
-pub(crate) use self::file_control::FileControl;
+pub(crate) use self::file_control::{FileControl, Getting, Returning, Wanted};
 pub use self::smb2::{AsyncRegion, FallbackReason, Path, Region, RegionError, Smb2};

@@ -20,13 +20,13 @@ use crate::connection::BreakCount;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Tenure {
-    /// Absent if there is no lease; then no replay is allowed.
-    breaks: Option<BreakCount>,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// Absent if there is no lease; then no replay is allowed.
+    breaks: Option<BreakCount>,
     is_ours: bool,
     /// Breaks that had arrived before the mapping.
     breaks_before: u64,
@@ -38,20 +38,28 @@ pub(super) struct Hold<'a>(#[expect(dead_code, reason = "it is held")] MutexGuar
 
 impl Tenure {
     pub(super) fn new(breaks: Option<BreakCount>) -> Self {
-        Self { breaks, state: Mutex::default() }
+        Self { state: Mutex::new(State { breaks, is_ours: false, breaks_before: 0 }) }
     }
 
     /// Called before the region is mapped, which the server allows only under a complete lease.
     pub(super) async fn begin(&self) {
-        let breaks_before = self.arrived();
-        *self.state.lock().await = State { is_ours: self.breaks.is_some(), breaks_before };
+        let mut state = self.state.lock().await;
+        state.breaks_before = state.arrived();
+        state.is_ours = state.breaks.is_some();
+    }
+
+    /// Called when the lease is held over another connection, `whole` as it was. `breaks` counts from before the
+    /// server was asked for it.
+    pub(super) async fn go_on(&self, breaks: Option<BreakCount>, whole: bool) {
+        let mut state = self.state.lock().await;
+        let is_ours = state.is_whole() && whole && breaks.is_some();
+        *state = State { breaks, is_ours, breaks_before: 0 };
     }
 
     /// Whether a replay may begin. The caller asks after an answer of the server that came later
     /// than the last byte that the region could take.
     pub(super) async fn is_whole(&self) -> bool {
-        let state = self.state.lock().await;
-        state.is_ours && state.breaks_before == self.arrived()
+        self.state.lock().await.is_whole()
     }
 
     /// The right to write bytes again; `None` once the lease was given away.
@@ -63,6 +71,12 @@ impl Tenure {
     /// Called before the lease is given away. On return no bytes are being written again.
     pub(super) async fn end(&self) {
         self.state.lock().await.is_ours = false;
+    }
+}
+
+impl State {
+    fn is_whole(&self) -> bool {
+        self.is_ours && self.breaks_before == self.arrived()
     }
 
     fn arrived(&self) -> u64 {

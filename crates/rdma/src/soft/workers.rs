@@ -19,7 +19,7 @@ use std::thread;
 
 use pmem::MediumError;
 
-use super::batch::{Batch, Failure, Pace, Pause, Site};
+use super::batch::{Batch, Failure, Pace, Pause, Site, commit_together};
 use super::done::Done;
 use super::lanes::{Job, LaneIndex, Lanes};
 use crate::interface::Waker;
@@ -229,7 +229,7 @@ fn commit<'a>(
     jobs: &'a Jobs,
     common: &Common,
 ) -> MutexGuard<'a, State> {
-    let outcome = group.first_mut().map_or(Ok(()), |first| first.commit(&common.stop));
+    let outcome = commit_together(group.iter_mut().map(|batch| &mut **batch), &common.stop);
     #[cfg(test)]
     if common.counts_latecomers {
         lock(&jobs.state).lanes.latecomers(lane, &mut group);

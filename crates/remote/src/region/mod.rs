@@ -99,6 +99,13 @@ pub struct RemoteRegion<M: Messages> {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// The ticket as a number, larger than those of earlier operations of its region.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A submitted operation that has ended.
 #[derive(Debug, PartialEq)]
 pub struct Finished {
@@ -208,6 +215,26 @@ impl<M: Messages> RemoteRegion<M> {
     /// gone, and another client may have written there since. Empty while the region is not broken.
     pub fn lost(&self) -> &[Range<u64>] {
         &self.lost
+    }
+
+    /// Whether the server has asked for the region back and this end has not answered yet. The next operation, or
+    /// [`RemoteRegion::attend`], answers.
+    pub fn is_recalled(&self) -> bool {
+        self.channel.is_some() && !self.recall.is_granted()
+    }
+
+    /// Whether an earlier failure broke the region: [`RegionError::Broken`].
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Does what needs no operation: gives a recalled region back, and takes in completions. For an owner who makes no
+    /// calls for longer than half of the grace of a recall.
+    ///
+    /// # Errors
+    /// The failure that broke the region.
+    pub fn attend(&mut self) -> Outcome<(), M> {
+        self.progress()
     }
 
     /// Submitted operations that [`RemoteRegion::finish`] has not returned.

@@ -4,7 +4,7 @@
 //! gets a mapped medium with a witness in front, which notes that bytes were placed; a request that
 //! shows the time of the file, and a periodic sweep, take the note and set the time. An operation
 //! costs only a look at one flag. A `storage` medium writes through the kernel, which moves the
-//! time itself.
+//! time itself, unless its pages are in memory of ours and written later (crate `flash`).
 //!
 //! Spec: docs/push-mode.md, "Times".
 
@@ -29,7 +29,7 @@ pub(crate) struct Media {
 impl Media {
     /// Puts a witness in front of a mapping.
     pub(crate) fn new(medium: Arc<dyn Medium>) -> Self {
-        if medium.class() == DurabilityClass::Storage {
+        if medium.class() == DurabilityClass::Storage && !medium.is_written_later() {
             return Self { medium, witness: None };
         }
         let witness = Arc::new(Witness { inner: medium, touched: AtomicBool::new(false) });
@@ -85,6 +85,10 @@ impl Medium for Witness {
         self.inner.backing()
     }
 
+    fn is_written_later(&self) -> bool {
+        self.inner.is_written_later()
+    }
+
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
         self.note(self.inner.try_place(offset, bytes))
     }
@@ -119,6 +123,10 @@ impl Medium for Witness {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
         self.inner.read(offset, out)
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.write_back(offset, len)
     }
 
     fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {

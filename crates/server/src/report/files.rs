@@ -6,7 +6,9 @@ use std::time::Instant;
 use smb::push::{RegionState, Rights};
 
 use super::sessions::{Numbered, user};
-use super::{Caching, Durability, LeaseRow, OpenRow, RegionRow, Table, milliseconds};
+use super::{
+    Caching, Durability, FlashReport, LeaseRow, OpenRow, PagesRow, RegionRow, Table, milliseconds,
+};
 use crate::push::Region;
 use crate::service::Core;
 use crate::state::Open;
@@ -109,7 +111,33 @@ fn region_row(region: &Arc<Region>, sessions: &Numbered) -> RegionRow {
         }
         .to_owned(),
         commits: view.commits,
+        pages: region.entry.pages().map(|pages| PagesRow {
+            hits: pages.hits,
+            misses: pages.misses,
+            dirty: pages.dirty,
+            lost: pages.lost,
+            is_direct: pages.is_direct,
+            is_ring: pages.is_ring,
+        }),
     }
+}
+
+/// The memory for pages of files that are mapped lazily.
+pub(super) fn flash(core: &Core) -> Option<FlashReport> {
+    let stats = core.files.names.budget()?.made()?.stats();
+    Some(FlashReport {
+        budget: stats.budget,
+        resident: stats.resident,
+        dirty: stats.dirty,
+        fetched: stats.fetched,
+        ahead: stats.ahead,
+        zeros: stats.zeros,
+        evictions: stats.evictions,
+        written: stats.written,
+        waits: stats.waits,
+        bypassed: stats.bypassed,
+        failures: stats.failures,
+    })
 }
 
 fn kinds(kinds: Kinds) -> String {

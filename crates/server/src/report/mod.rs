@@ -49,6 +49,36 @@ pub struct Report {
     pub leases: Table<LeaseRow>,
     /// Regions mapped for push mode.
     pub regions: Table<RegionRow>,
+    /// The memory for pages of files that are mapped lazily, once there was one.
+    #[serde(default)]
+    pub flash: Option<FlashReport>,
+}
+
+/// The memory for pages of files that are mapped lazily. Bytes; pages have 4096.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct FlashReport {
+    /// Most bytes.
+    pub budget: u64,
+    /// Bytes of pages in memory.
+    pub resident: u64,
+    /// Bytes of pages whose bytes are not in their files yet.
+    pub dirty: u64,
+    /// Pages read because somebody waited.
+    pub fetched: u64,
+    /// Pages read ahead.
+    pub ahead: u64,
+    /// Pages of holes, answered without a read.
+    pub zeros: u64,
+    /// Pages that made room for others.
+    pub evictions: u64,
+    /// Pages written back.
+    pub written: u64,
+    /// Placements that waited for the write-back.
+    pub waits: u64,
+    /// Pages read without a place in memory.
+    pub bypassed: u64,
+    /// Pages whose write-back has failed.
+    pub failures: u64,
 }
 
 /// As many rows as the caller asked for.
@@ -197,6 +227,26 @@ pub struct RegionRow {
     pub state: String,
     /// Commits by SMB request; one-sided commits are not counted.
     pub commits: u64,
+    /// What the pages of its file do, if it is mapped lazily.
+    #[serde(default)]
+    pub pages: Option<PagesRow>,
+}
+
+/// The pages of a file that is mapped lazily, for all its regions together.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct PagesRow {
+    /// Accesses that found their pages in memory.
+    pub hits: u64,
+    /// Accesses that waited for a page.
+    pub misses: u64,
+    /// Bytes of pages whose bytes are not in the file yet.
+    pub dirty: u64,
+    /// Pages whose write-back has failed: their bytes are lost.
+    pub lost: u64,
+    /// The kernel's page cache is not used.
+    pub is_direct: bool,
+    /// Batches go by io_uring, not by threads.
+    pub is_ring: bool,
 }
 
 impl Observer {
@@ -219,6 +269,7 @@ impl Observer {
             opens: files::opens(&core, &sessions, rows_max),
             leases: files::leases(&core, now, rows_max),
             regions: files::regions(&core, &sessions, rows_max),
+            flash: files::flash(&core),
         })
     }
 }

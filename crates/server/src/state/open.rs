@@ -288,9 +288,11 @@ impl Open {
 
     /// Whether every change of bytes or length is durable before it is answered: the client has asked
     /// for that, or the open outlives a crash of the machine, after which its client must not
-    /// find less than it was told.
+    /// find less than it was told, or the operator wants it of the whole share.
     pub(crate) fn is_write_through(&self) -> bool {
-        self.mode() & WRITE_THROUGH != 0 || self.is_persistent()
+        self.mode() & WRITE_THROUGH != 0
+            || self.is_persistent()
+            || self.tree.share().is_some_and(|share| share.writes_through())
     }
 
     /// The client has used the handle, so it has the answer to its CREATE.

@@ -20,6 +20,7 @@ mod append;
 mod devdax;
 mod extents;
 mod holes;
+mod in_flash;
 mod plain_file;
 mod space;
 
@@ -108,6 +109,11 @@ pub trait Body: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether ranges that are zeroed give their room back, so that the file counts as sparse for good.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
     /// Zeroes bytes without moving their end; frees their room if the file `is_sparse`.
     fn zero(&self, _span: Span, _is_sparse: bool) -> Result<(), ShareError> {
         Err(ShareError::Unsupported)
@@ -151,6 +157,26 @@ pub trait Mappable {
     /// [`ShareError::MediaPoisoned`] once a flush of the file has failed: the medium's own flushes might succeed. Any other,
     /// where the file cannot be mapped.
     fn map(&self, range: Range<u64>, options: OpenOptions) -> Result<Arc<dyn Medium>, MapFailure>;
+
+    /// [`Mappable::map`] with pages that come into memory when they are asked for, for a body whose bytes are not memory
+    /// already.
+    fn map_lazily(
+        &self,
+        range: Range<u64>,
+        _pages: &flash::Share,
+    ) -> Result<Arc<dyn Medium>, MapFailure> {
+        self.map(range, OpenOptions::default())
+    }
+
+    /// Whether a region of the body is mapped lazily at present; then every other is too.
+    fn is_mapped_lazily(&self) -> bool {
+        self.pages().is_some()
+    }
+
+    /// What the pages of the body do, if a region is mapped lazily.
+    fn pages(&self) -> Option<flash::FileStats> {
+        None
+    }
 }
 
 /// The flushes that all opens of one file share. The owner of the opens keeps them.
@@ -180,6 +206,9 @@ pub enum MapFailure {
     /// The kernel cannot map the file.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The kernel cannot open the file for pages in flash.
+    #[error("the file cannot be opened for lazy mapping: {0}")]
+    Lazy(#[from] std::io::Error),
 }
 
 /// Bytes from `start` up to `end`.

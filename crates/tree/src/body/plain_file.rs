@@ -42,8 +42,7 @@ impl Body for PlainFile {
     }
 
     fn size(&self) -> Result<u64, ShareError> {
-        let size = rustix::fs::fstat(&*self.fd)?.st_size;
-        Ok(u64::try_from(size).unwrap_or(0))
+        Ok(self.file_size()?)
     }
 
     fn occupied(&self) -> u64 {
@@ -53,6 +52,9 @@ impl Body for PlainFile {
     fn try_read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
         if self.file_system.inline == InlineIo::Everything {
             return self.read_at(out, len, offset);
+        }
+        if let Some(pages) = self.in_flash() {
+            return self.read_pages(out, (len, offset), |at, room| pages.try_read_at(at, room));
         }
         let start = out.len();
         match append::read_cached(&*self.fd, out, len, offset) {
@@ -68,6 +70,9 @@ impl Body for PlainFile {
     }
 
     fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        if let Some(pages) = self.in_flash() {
+            return self.read_pages(out, (len, offset), |at, room| pages.read_at(at, room));
+        }
         let start = out.len();
         let mut done = 0;
         while done < len {
@@ -92,6 +97,9 @@ impl Body for PlainFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        if let Some(pages) = self.in_flash() {
+            return self.write_pages(&pages, bytes, offset);
+        }
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pwrite(&*self.fd, &bytes[done..], offset + done as u64) {
@@ -105,6 +113,9 @@ impl Body for PlainFile {
     }
 
     fn persist(&self, flushes: &dyn Flushes) -> Result<(), ShareError> {
+        if let Some(pages) = self.in_flash() {
+            pages.write_back_all()?;
+        }
         Ok(flushes.group_of(self.fd.as_fd())?.persist()?)
     }
 
@@ -127,7 +138,8 @@ impl Body for PlainFile {
         if size > i64::MAX.unsigned_abs() {
             return Err(ShareError::PeerInvalid);
         }
-        Ok(rustix::fs::ftruncate(&*self.fd, size)?)
+        let whole = Span { start: size.min(self.file_size()?), end: u64::MAX };
+        self.around(whole, || Ok(rustix::fs::ftruncate(&*self.fd, size)?))
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
@@ -135,19 +147,20 @@ impl Body for PlainFile {
     }
 
     fn zero(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
-        self.zero_blocks(span, is_sparse)
+        self.around(span, || self.zero_blocks(span, is_sparse))
     }
 
     fn trim(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
-        self.trim_blocks(span, is_sparse)
+        self.around(span, || self.trim_blocks(span, is_sparse))
     }
 
     fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
-        self.written_blocks(span, count_max)
+        self.around(span, || self.written_blocks(span, count_max))
     }
 
     fn kernel_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+        // The kernel does not have the newest bytes.
+        if self.in_flash().is_some() { None } else { Some(self.fd.as_fd()) }
     }
 
     fn clones(&self) -> bool {
@@ -162,10 +175,32 @@ impl Body for PlainFile {
 impl Mappable for PlainFile {
     // The medium outlives this handle, and so has a descriptor of its own.
     fn map(&self, range: Range<u64>, options: OpenOptions) -> Result<Arc<dyn Medium>, MapFailure> {
-        if CommitGroup::is_file_poisoned(&*self.fd).unwrap_or(true) {
-            return Err(ShareError::MediaPoisoned.into());
+        let own = self.another_descriptor()?;
+        if let Some(pages) = self.in_flash() {
+            return Ok(flash::map_found(&own, pages, range.end)?);
         }
-        let own = rustix::io::fcntl_dupfd_cloexec(&*self.fd, 0).map_err(ShareError::from)?;
-        Ok(pmem::map_reserved(&File::from(own), range, options)?)
+        Ok(pmem::map_reserved(&own, range, options)?)
+    }
+
+    fn map_lazily(
+        &self,
+        range: Range<u64>,
+        pages: &flash::Share,
+    ) -> Result<Arc<dyn Medium>, MapFailure> {
+        Ok(flash::map_file(&self.another_descriptor()?, range.end, pages)?)
+    }
+
+    fn pages(&self) -> Option<flash::FileStats> {
+        self.in_flash().map(|pages| pages.stats())
+    }
+}
+
+impl PlainFile {
+    /// A descriptor for a medium, of a file that has lost no bytes.
+    fn another_descriptor(&self) -> Result<File, ShareError> {
+        if CommitGroup::is_file_poisoned(&*self.fd).unwrap_or(true) {
+            return Err(ShareError::MediaPoisoned);
+        }
+        Ok(File::from(rustix::io::fcntl_dupfd_cloexec(&*self.fd, 0)?))
     }
 }

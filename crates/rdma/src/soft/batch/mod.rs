@@ -61,6 +61,8 @@ pub(super) struct Batch {
     pub(super) failure: Option<Failure>,
     pub(super) persists: u64,
     flushes: Flushes,
+    /// The outcome of [`Batch::write_back`].
+    written: Result<(), Failure>,
     /// The state of the hash that the next operation asks for, if the hash has begun.
     hashing: Option<Hashing>,
     withdrawn: Arc<Withdrawn>,
@@ -195,6 +197,7 @@ impl Batch {
             failure: None,
             persists: 0,
             flushes: Flushes::default(),
+            written: Ok(()),
             hashing: None,
             withdrawn: Arc::default(),
         }
@@ -210,6 +213,7 @@ impl Batch {
         self.failure = None;
         self.persists = 0;
         self.flushes.clear();
+        self.written = Ok(());
         self.hashing = None;
         self.withdrawn.clear();
     }
@@ -263,20 +267,27 @@ impl Batch {
         Pause::Over
     }
 
+    /// Brings to the file what the batch has to have flushed: that part of a flush each batch does for itself, so that each
+    /// learns of the errors of its own bytes. Blocks.
+    fn write_back(&mut self, stop: &AtomicBool) {
+        self.written = match self.flushes.first() {
+            None => Ok(()),
+            Some(_) if stop.load(Ordering::Relaxed) => Err(Failure::Stopped),
+            Some(Flush { medium, start, end, .. }) => {
+                guarded(|| medium.write_back(*start, end - start))
+            }
+        };
+    }
+
     /// Flushes the file that the batch waits for. Blocks. The flush counts for every batch that was
-    /// laid aside for the same file before the call.
-    pub(super) fn commit(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
+    /// laid aside for the same file before the call, and has brought its bytes to the file.
+    fn commit(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
         let Some(Flush { medium, start, end, .. }) = self.flushes.first() else { return Ok(()) };
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
         self.persists += 1;
-        let persist = || medium.persist(*start, end - start);
-        let outcome = catch_unwind(AssertUnwindSafe(persist));
-        match outcome {
-            Ok(persisted) => persisted.map_err(Failure::Medium),
-            Err(_) => Err(Failure::Panicked),
-        }
+        guarded(|| medium.persist(*start, end - start))
     }
 
     /// Records the outcome of the flush that the batch waited for. A failure counts against the
@@ -284,7 +295,7 @@ impl Batch {
     /// flushed into success.
     pub(super) fn committed(&mut self, outcome: Result<(), Failure>) {
         let Some(Flush { first_index, .. }) = self.flushes.take_first() else { return };
-        if let Err(failure) = outcome {
+        if let Err(failure) = std::mem::replace(&mut self.written, Ok(())).and(outcome) {
             self.flushes.clear();
             let succeeded = if failure == Failure::Panicked { 0 } else { first_index };
             (self.succeeded, self.failure) = (succeeded, Some(failure));
@@ -409,6 +420,31 @@ impl Batch {
             }
         }
         Ok(Stop::End)
+    }
+}
+
+/// Commits a file for all of these batches: each brings its own bytes there, and one flush serves all whose bytes are there.
+/// Blocks. Returns the outcome of the flush, which every batch is told by [`Batch::committed`].
+pub(super) fn commit_together<'b>(
+    group: impl Iterator<Item = &'b mut Batch>,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let mut flusher = None;
+    for batch in group {
+        batch.write_back(stop);
+        if batch.written.is_ok() {
+            flusher = flusher.or(Some(batch));
+        }
+    }
+    // Where nothing is in the file, nothing is flushed.
+    flusher.map_or(Ok(()), |batch| batch.commit(stop))
+}
+
+/// The outcome of an operation on a medium, which may panic.
+fn guarded(operation: impl FnOnce() -> Result<(), MediumError>) -> Result<(), Failure> {
+    match catch_unwind(AssertUnwindSafe(operation)) {
+        Ok(outcome) => outcome.map_err(Failure::Medium),
+        Err(_) => Err(Failure::Panicked),
     }
 }
 

@@ -132,3 +132,89 @@ fn after_a_failed_flush_no_flush_is_tried_or_repeated() {
     assert_eq!((batch.succeeded, batch.failure), (1, Some(LOST)));
     assert_eq!(broken.persisted(), [0, 32], "and the first of them did succeed");
 }
+
+/// A file whose bytes reach it when they are asked to, but for those of the first word.
+#[derive(Debug)]
+struct Paged {
+    flushes: Mutex<u32>,
+}
+
+impl Medium for Paged {
+    fn class(&self) -> DurabilityClass {
+        DurabilityClass::Storage
+    }
+
+    fn store_granularity(&self) -> StoreGranularity {
+        StoreGranularity::Page
+    }
+
+    fn len(&self) -> u64 {
+        LEN
+    }
+
+    fn try_place(&self, _offset: u64, _bytes: &[u8]) -> Result<(), MediumError> {
+        Ok(())
+    }
+
+    fn try_read(&self, _offset: u64, _out: &mut [u8]) -> Result<(), MediumError> {
+        Ok(())
+    }
+
+    fn try_persist(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn try_atomic(&self, _offset: u64, _op: AtomicOp) -> Result<u64, MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn place(&self, _offset: u64, _bytes: &[u8]) -> Result<(), MediumError> {
+        Ok(())
+    }
+
+    fn read(&self, _offset: u64, _out: &mut [u8]) -> Result<(), MediumError> {
+        Ok(())
+    }
+
+    fn write_back(&self, offset: u64, _len: u64) -> Result<(), MediumError> {
+        if offset == 0 { Err(MediumError::MediaIo(5)) } else { Ok(()) }
+    }
+
+    fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.write_back(offset, len)?;
+        *self.flushes.lock().unwrap() += 1;
+        Ok(())
+    }
+
+    fn atomic(&self, _offset: u64, _op: AtomicOp) -> Result<u64, MediumError> {
+        Err(MediumError::ReadOnly)
+    }
+
+    fn prepare(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_shared_commit_fails_for_those_whose_own_bytes_failed() {
+    let file = Arc::new(Paged { flushes: Mutex::new(0) });
+    let stop = AtomicBool::new(false);
+    let mut group: Vec<Batch> = [0, 8, 16]
+        .map(|offset| {
+            let mut batch = Batch::new(Key { index: 0, generation: 0 });
+            let medium: Arc<dyn Medium> = Arc::clone(&file) as _;
+            let target = Some(Target { tag: 1, medium, offset, len: 8 });
+            let (work, after) = (Work::Persist, After::Answer(Serial::FIRST));
+            batch.operations.push(Deferred { target, work, after, result: 0 });
+            assert!(matches!(batch.run(&stop, Pace::Short), Pause::Commit(_)));
+            batch
+        })
+        .into();
+    let outcome = commit_together(group.iter_mut(), &stop);
+    assert_eq!(outcome, Ok(()));
+    group.iter_mut().for_each(|batch| batch.committed(outcome));
+    assert!(group.iter_mut().all(|batch| batch.ends(&stop)));
+    let failures: Vec<_> = group.iter().map(|batch| (batch.succeeded, batch.failure)).collect();
+    assert_eq!(failures, [(0, Some(LOST)), (1, None), (1, None)]);
+    assert_eq!(*file.flushes.lock().unwrap(), 1, "one flush for all of them");
+}

@@ -171,15 +171,31 @@ async fn medium(
     let promised = open.entry.class();
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
+        let size = open.entry.data_size().or_status()?;
+        // The first lazy mapping of a server makes the memory for pages.
+        let pages = open.tree.share().and_then(|share| share.pages_of(promised, size)).cloned();
+        let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
+        // One file has one kind of mapping at a time: each kind has the newest bytes where the other does not look.
+        let is_mapped = !Region::all_of(&open.node).is_empty();
+        let is_lazy = bytes.is_mapped_lazily() || (pages.is_some() && !is_mapped);
+        let pages = pages.filter(|_| is_lazy);
         if writes {
             open.entry.take_set_id().or_status()?;
+        }
+        // Pages that come when they are asked for get their room when they are written back: a file far longer than the
+        // disk has room for may be mapped, and a commit names the bytes that found none.
+        if writes && !is_lazy {
             open.entry.reserve(offset, length).map_err(|error| match error {
                 ShareError::DiskFull => NtStatus::DISK_FULL,
                 other => status_of(other),
             })?;
         }
-        let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
-        let medium = bytes.map(offset..offset + length, options).map_err(not_mapped)?;
+        let range = offset..offset + length;
+        let medium = match &pages {
+            Some(pages) => bytes.map_lazily(range, pages),
+            None => bytes.map(range, options),
+        };
+        let medium = medium.map_err(not_mapped)?;
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
@@ -201,6 +217,10 @@ fn not_mapped(failure: MapFailure) -> NtStatus {
         MapFailure::Handle(error) => status_of(error),
         MapFailure::Map(error) => {
             warn!(%error, "a file cannot be mapped");
+            NtStatus::INSUFFICIENT_RESOURCES
+        }
+        MapFailure::Lazy(error) => {
+            warn!(%error, "a file cannot be mapped lazily");
             NtStatus::INSUFFICIENT_RESOURCES
         }
     }

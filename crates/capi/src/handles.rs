@@ -1,0 +1,128 @@
+//! Handles: numbers that name what a program has open.
+//!
+//! A number is used once, so a handle that was closed names nothing for ever, and a call with it is an error. A call under
+//! way keeps what it uses: closing a handle while another thread uses it ends after that use.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use basics::{Key, Table};
+use client::blocking;
+
+use crate::fault::Fault;
+use crate::kind::Kind;
+use crate::waiting::Held;
+
+/// A session on one share: `landfast_connect`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(C)]
+pub struct ClientHandle {
+    /// 0 is no handle.
+    pub id: u64,
+}
+
+/// An open file: `landfast_open`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(C)]
+pub struct FileHandle {
+    /// 0 is no handle.
+    pub id: u64,
+}
+
+/// A mapped region of a file: `landfast_map`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(C)]
+pub struct RegionHandle {
+    /// 0 is no handle.
+    pub id: u64,
+}
+
+/// A session, with its address for the texts of errors.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: blocking::Client,
+    pub(crate) address: String,
+}
+
+/// An open file, with its path for the texts of errors.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: blocking::File,
+    pub(crate) path: String,
+}
+
+/// A mapped region, which one thread at a time drives.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) held: Mutex<Held>,
+    pub(crate) path: String,
+}
+
+/// What is open of one kind.
+#[derive(Debug)]
+pub(crate) struct Registry<T> {
+    kind: Kind,
+    entries: RwLock<Table<Arc<T>>>,
+}
+
+impl<T> Registry<T> {
+    const fn new(kind: Kind) -> Self {
+        Self { kind, entries: RwLock::new(Table::new(HANDLES_MAX)) }
+    }
+
+    /// A number for `entry`.
+    pub(crate) fn add(&self, entry: T) -> Result<u64, Fault> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let added = entries.insert(Arc::new(entry));
+        let full = Fault::TooManyHandles { kind: self.kind, max: HANDLES_MAX };
+        added.map(Key::to_bits).map_err(|_| full)
+    }
+
+    /// What the number names.
+    pub(crate) fn find(&self, id: u64) -> Result<Arc<T>, Fault> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(Key::from_bits(id)).cloned().ok_or(Fault::Handle { kind: self.kind, id })
+    }
+
+    /// Takes back the number.
+    pub(crate) fn take(&self, id: u64) -> Result<Arc<T>, Fault> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(Key::from_bits(id)).ok_or(Fault::Handle { kind: self.kind, id })
+    }
+}
+
+pub(crate) static CLIENTS: Registry<Session> = Registry::new(Kind::Client);
+pub(crate) static FILES: Registry<Opened> = Registry::new(Kind::File);
+pub(crate) static REGIONS: Registry<Mapped> = Registry::new(Kind::Region);
+
+/// Handles of one kind that a process has open: a program that never closes gets an error before its memory ends.
+const HANDLES_MAX: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_that_was_closed_names_nothing_for_ever() {
+        let registry = Registry::new(Kind::File);
+        let first = registry.add("first").unwrap();
+        assert_eq!(*registry.take(first).unwrap(), "first");
+        let second = registry.add("second").unwrap();
+        assert_ne!(first, second);
+        for gone in [first, 0, u64::MAX] {
+            let error = registry.find(gone).unwrap_err();
+            assert!(matches!(error, Fault::Handle { kind: Kind::File, id } if id == gone));
+            registry.take(gone).unwrap_err();
+        }
+        assert_eq!(*registry.find(second).unwrap(), "second");
+    }
+
+    #[test]
+    fn handles_have_a_bound() {
+        let registry = Registry::new(Kind::File);
+        for _ in 0..HANDLES_MAX {
+            registry.add(()).unwrap();
+        }
+        let full = registry.add(()).unwrap_err();
+        assert_eq!(full.to_string(), "65536 files are open in this process: close one first");
+    }
+}

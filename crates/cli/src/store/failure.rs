@@ -1,0 +1,47 @@
+//! Why a command on a store fails.
+
+use store::StoreError;
+use store::host::HostError;
+use store::meta::MetaError;
+use store::token::{KeyError, TokenTextError};
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreFailure {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Token(#[from] TokenTextError),
+    #[error("the daemon of the store: {0}")]
+    Host(#[from] HostError),
+    #[error(
+        "metadata in etcd have no key beside them: name the store's key with --key-file (--store-key)"
+    )]
+    NoKeyFile,
+    #[error("a block of {block} bytes does not fit the region, which has {len}")]
+    Block { block: u64, len: u64 },
+}
+
+impl StoreFailure {
+    /// What the person at the terminal can do.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(StoreError::Place { .. }) => {
+                Some("landfast store servers shows classes, room and state")
+            }
+            Self::Store(StoreError::ServerLost { .. } | StoreError::Unreachable { .. }) => Some(
+                "start the server again with the same name and directory: its pieces are there",
+            ),
+            Self::Store(StoreError::NoRegion(_)) => Some("landfast store list shows the regions"),
+            Self::Store(StoreError::Volatile { .. }) => {
+                Some("without --durable the bytes are at every copy when the command ends")
+            }
+            Self::NoKeyFile => Some("the first daemon makes the file; the others get a copy of it"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A block device as the bytes of a file in a share.
+//!
+//! ```text
+//!   READ, WRITE of any offset and length --> AnyAlignment --> BlockDevice, sector by sector
+//!   FLUSH, write-through               --> flush
+//!   SET_ZERO_DATA, FILE_LEVEL_TRIM     --> zeroes; trim
+//!   QUERY_ALLOCATED_RANGES             --> status
+//!   end of file                        --> the size of the device, for good
+//!   push mode                          --> refused: the blocks of a sector move, and stores in memory would tear it
+//! ```
+//!
+//! It stands here because it knows both sides: `tree` is below `block` and knows no devices, and `block` knows no share.
+//!
+//! Spec: ours; MS-FSA §2.1.5.9 for the controls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::{AnyAlignment, BlockDevice, BlockError, State, Survives, Zeroing};
+use pmem::DurabilityClass;
+use rustix::io::Errno;
+use tree::{Body, Flushes, InlineIo, MapRefusal, Mappable, ShareError, Span};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct DeviceFile {
+    device: AnyAlignment<Arc<dyn BlockDevice>>,
+    /// Bytes may have been lost: no flush succeeds any more.
+    is_poisoned: AtomicBool,
+}
+
+impl DeviceFile {
+    /// The file of a device that nobody else serves.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device: AnyAlignment::new(device), is_poisoned: AtomicBool::new(false) }
+    }
+
+    fn len(&self) -> u64 {
+        self.device.geometry().size
+    }
+
+    // The part of a span that lies in the device.
+    fn within(&self, span: Span) -> Option<(u64, u64)> {
+        let end = span.end.min(self.len());
+        (span.start < end).then(|| (span.start, end - span.start))
+    }
+}
+
+impl Body for DeviceFile {
+    fn class(&self) -> DurabilityClass {
+        self.device.geometry().class
+    }
+
+    // A flush of a device may wait whatever its class.
+    fn inline_io(&self) -> InlineIo {
+        InlineIo::CachedReads
+    }
+
+    fn size(&self) -> Result<u64, ShareError> {
+        Ok(self.len())
+    }
+
+    fn try_read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        match self.device.geometry().may_wait {
+            true => Err(ShareError::WouldBlock),
+            false => self.read_at(out, len, offset),
+        }
+    }
+
+    fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        let left = self.len().saturating_sub(offset);
+        let len = usize::try_from(left).map_or(len, |left| left.min(len));
+        if len == 0 {
+            return Ok(0);
+        }
+        let start = out.len();
+        out.resize(start + len, 0);
+        let read = self.device.read(offset, &mut out[start..]);
+        read.inspect_err(|_| out.truncate(start)).map_err(error_of)?;
+        Ok(len)
+    }
+
+    fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        match self.device.geometry().may_wait {
+            true => Err(ShareError::WouldBlock),
+            false => self.write_at(bytes, offset),
+        }
+    }
+
+    /// Writes all of `bytes`, or nothing if they do not fit.
+    ///
+    /// # Durability
+    ///
+    /// A crash before the next flush leaves each sector old or new, where the device keeps sectors whole.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        self.device.write(offset, bytes, Survives::Placed).map_err(error_of)
+    }
+
+    fn persist(&self, _flushes: &dyn Flushes) -> Result<(), ShareError> {
+        if self.is_poisoned.load(Ordering::Acquire) {
+            return Err(ShareError::MediaPoisoned);
+        }
+        self.device.flush().map_err(error_of).inspect_err(|_| {
+            self.is_poisoned.store(true, Ordering::Release);
+        })
+    }
+
+    fn poison(&self, _flushes: &dyn Flushes) {
+        self.is_poisoned.store(true, Ordering::Release);
+    }
+
+    fn is_sparse(&self) -> bool {
+        true
+    }
+
+    fn zero(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
+        let zeroing = if is_sparse { Zeroing::MayFree } else { Zeroing::KeepSpace };
+        let Some((offset, len)) = self.within(span) else { return Ok(()) };
+        self.device.write_zeroes(offset, len, zeroing, Survives::Placed).map_err(error_of)
+    }
+
+    fn trim(&self, span: Span, _is_sparse: bool) -> Result<(), ShareError> {
+        let Some((offset, len)) = self.within(span) else { return Ok(()) };
+        self.device.trim(offset, len, Survives::Placed).map_err(error_of)
+    }
+
+    // What is not looked at any more counts as bytes: a client that reads them finds what is there.
+    fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
+        let mut found: Vec<Span> = Vec::new();
+        let Some((mut at, len)) = self.within(span) else { return Ok((found, false)) };
+        let end = at + len;
+        let mut looks = 0;
+        while at < end {
+            let len = end - at;
+            let (len, state) = match looks < LOOKS_MAX {
+                true => {
+                    let extent = self.device.status(at, len).map_err(error_of)?;
+                    (extent.len.clamp(1, len), extent.state)
+                }
+                false => (len, State::Data),
+            };
+            looks += 1;
+            if state == State::Data {
+                let count = found.len();
+                match found.last_mut() {
+                    Some(last) if last.end == at => last.end = at + len,
+                    _ if count == count_max => return Ok((found, true)),
+                    _ => found.push(Span { start: at, end: at + len }),
+                }
+            }
+            at += len;
+        }
+        Ok((found, false))
+    }
+
+    fn mappable(&self) -> Result<&dyn Mappable, MapRefusal> {
+        Err(MapRefusal::SectorAtomic)
+    }
+}
+
+fn error_of(error: BlockError) -> ShareError {
+    match error {
+        BlockError::PeerBeyondEnd { .. } | BlockError::PeerUnaligned { .. } => {
+            ShareError::PeerInvalid
+        }
+        // A device does not grow.
+        BlockError::PeerNoRoom { .. } | BlockError::MediaFull => ShareError::DiskFull,
+        BlockError::ConfigReadOnly => ShareError::ConfigReadOnly,
+        BlockError::ConfigFixedSize => ShareError::Unsupported,
+        BlockError::MediaPoisoned => ShareError::MediaPoisoned,
+        BlockError::ConfigElsewhere
+        | BlockError::ConfigVolatile
+        | BlockError::MediaLost { .. }
+        | BlockError::MediaDamaged { .. }
+        | BlockError::MediaNotKept
+        | BlockError::MediaIo(_)
+        | BlockError::MediaTruncated => {
+            ShareError::MediaIo(Errno::from_raw_os_error(error.errno()))
+        }
+    }
+}
+
+/// How often one request asks a device for the state of its blocks: each look is one seek, or a pass over some pages of
+/// the map.
+const LOOKS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::AtomicUsize;
+
+    use block::{Extent, FileDevice, Geometry};
+
+    use super::*;
+
+    struct NoGroup;
+
+    impl Flushes for NoGroup {
+        fn group_of(
+            &self,
+            _file: std::os::fd::BorrowedFd<'_>,
+        ) -> Result<&pmem::CommitGroup, ShareError> {
+            panic!("a device is flushed by itself");
+        }
+    }
+
+    fn file_device(len: u64) -> (tempfile::TempDir, DeviceFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+        file.set_len(len).unwrap();
+        let device = FileDevice::new(file).unwrap();
+        (directory, DeviceFile::new(Arc::new(device)))
+    }
+
+    #[test]
+    fn any_range_of_a_device_is_read_and_written_and_nothing_beyond_its_end() {
+        let (_directory, body) = file_device(8192);
+        body.write_at(b"across two sectors", 505).unwrap();
+        body.persist(&NoGroup).unwrap();
+        let mut out = b"before".to_vec();
+        assert_eq!(body.read_at(&mut out, 18, 505), Ok(18));
+        assert_eq!(out, *b"beforeacross two sectors");
+        assert_eq!(body.write_at(&[1; 100], 8100), Err(ShareError::DiskFull));
+        assert_eq!(body.write_at(&[1], u64::MAX), Err(ShareError::DiskFull));
+        out.clear();
+        assert_eq!(body.read_at(&mut out, 100, 8100), Ok(92));
+        assert_eq!(out, [0; 92]);
+        for offset in [8192, 8193, u64::MAX] {
+            assert_eq!(body.read_at(&mut out, 1, offset), Ok(0));
+        }
+        assert_eq!(body.resize(1), Err(ShareError::Unsupported));
+        assert!(matches!(body.mappable(), Err(MapRefusal::SectorAtomic)));
+        assert!(body.kernel_file().is_none());
+    }
+
+    #[test]
+    fn zeroes_and_trimmed_ranges_read_as_zeroes_and_free_their_room() {
+        let (_directory, body) = file_device(1 << 20);
+        body.write_at(&[7; 1 << 20], 0).unwrap();
+        let all = Span { start: 0, end: u64::MAX };
+        assert_eq!(body.allocated(all, 8).unwrap(), (vec![Span { start: 0, end: 1 << 20 }], false));
+        body.zero(Span { start: 100_000, end: 300_000 }, true).unwrap();
+        body.trim(Span { start: 500_000, end: u64::MAX }, true).unwrap();
+        body.trim(Span { start: 1 << 20, end: u64::MAX }, true).unwrap();
+        let mut out = Vec::new();
+        body.read_at(&mut out, 1 << 20, 0).unwrap();
+        let is_zero = |at: usize| (100_000..300_000).contains(&at) || at >= 500_000;
+        assert!(out.iter().enumerate().all(|(at, byte)| *byte == if is_zero(at) { 0 } else { 7 }));
+        let (spans, is_more) = body.allocated(all, 8).unwrap();
+        assert!(!is_more && spans.iter().map(|span| span.end - span.start).sum::<u64>() < 600_000);
+        let (first, is_more) = body.allocated(all, 1).unwrap();
+        assert_eq!((first.len(), is_more), (1, spans.len() > 1));
+    }
+
+    #[test]
+    fn no_flush_of_a_device_succeeds_once_bytes_may_be_lost() {
+        let (_directory, body) = file_device(4096);
+        body.persist(&NoGroup).unwrap();
+        body.poison(&NoGroup);
+        assert_eq!(body.persist(&NoGroup), Err(ShareError::MediaPoisoned));
+    }
+    /// Blocks in turn that are bytes and holes.
+    #[derive(Debug)]
+    struct Fragments(AtomicUsize);
+
+    impl BlockDevice for Fragments {
+        fn geometry(&self) -> Geometry {
+            Geometry {
+                size: 1 << 40,
+                block: 512,
+                is_atomic: true,
+                is_read_only: false,
+                class: DurabilityClass::Pmem,
+                may_wait: false,
+            }
+        }
+
+        fn read(&self, _offset: u64, _out: &mut [u8]) -> Result<(), BlockError> {
+            Ok(())
+        }
+
+        fn write(&self, _: u64, _: &[u8], _: Survives) -> Result<(), BlockError> {
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<(), BlockError> {
+            Ok(())
+        }
+
+        fn write_zeroes(&self, _: u64, _: u64, _: Zeroing, _: Survives) -> Result<(), BlockError> {
+            Ok(())
+        }
+
+        fn status(&self, offset: u64, len: u64) -> Result<Extent, BlockError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let state = if offset / 512 % 2 == 0 { State::Data } else { State::Hole };
+            Ok(Extent { len: len.min(512), state })
+        }
+
+        fn resize(&self, _size: u64) -> Result<u64, BlockError> {
+            Err(BlockError::ConfigFixedSize)
+        }
+    }
+
+    #[test]
+    fn a_request_looks_at_a_bounded_number_of_extents() {
+        let device = Arc::new(Fragments(AtomicUsize::new(0)));
+        let body = DeviceFile::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let (spans, is_more) = body.allocated(Span { start: 0, end: 1 << 40 }, usize::MAX).unwrap();
+        assert_eq!((device.0.load(Ordering::Relaxed), is_more), (LOOKS_MAX, false));
+        // The rest counts as bytes.
+        assert_eq!(spans.last(), Some(&Span { start: LOOKS_MAX as u64 * 512, end: 1 << 40 }));
+    }
+}

@@ -1,0 +1,48 @@
+//! Files far larger than memory as media: the region is the file, and its pages come from flash when they are asked for.
+//!
+//! Start at [`map_file`], which makes a [`FlashMedium`] of a file in constant time and pins nothing, and at [`Pool`], the
+//! budget of memory that all of them share. What an access without waiting finds in memory it gets; for the rest the
+//! caller asks again on a thread that may wait, which is how an engine of `rdma` treats every medium.
+//!
+//! Inside, from the trait down: `medium` over `file` (the ways to a page; `bring` and `write_back` have those that wait), over `pool` (frames, budget, claims), over `table`
+//! and `header` (what an engine looks at without a lock) and `policy` (who leaves); `dirt` and `writer` bring bytes back to
+//! the file, `streams` and `ahead` bring pages before they are asked for, `holes` remembers where there is nothing to bring. Below is the
+//! [`Device`]: a file by `disk`, with batches by `ring` or `hands`; or a medium of the crash recorder. `registry` keeps one
+//! file for each inode.
+//!
+//! `unsafe` is confined to `ring`.
+
+mod ahead;
+mod bell;
+mod bring;
+mod budget;
+mod device;
+mod dirt;
+mod disk;
+mod file;
+mod hands;
+mod header;
+mod holes;
+mod map;
+mod medium;
+mod pieces;
+mod policy;
+mod pool;
+mod registry;
+mod ring;
+mod shared;
+mod stats;
+mod streams;
+mod table;
+mod write_back;
+mod writer;
+
+pub use budget::Budget;
+pub use device::{Device, Extent, How, MediumDevice, Transfer};
+pub use disk::Disk;
+pub use file::FlashFile;
+pub use map::{map_device, map_file, map_found};
+pub use medium::FlashMedium;
+pub use pool::{BUDGET_MIN, Pool, PoolError, Share};
+pub use registry::{Use, find};
+pub use stats::{FileStats, PoolStats};

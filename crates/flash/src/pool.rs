@@ -1,0 +1,444 @@
+//! The memory for pages of files in flash: a budget that all files of a server share, and shares of it.
+//!
+//! ```text
+//!   engine threads:   table (no lock) ------------ hit: copy         miss: WouldBlock
+//!   workers:          cache (lock) --- claim a frame, evicting another page if none is free
+//!                        |                  no frame: all are dirty or in use
+//!   writer (thread) <----+--- rung when many pages are dirty, when a file retires, and each second
+//!   reader (thread) <-------- asked for read-ahead
+//! ```
+//!
+//! Everything that grows with use is sized with the budget at the start: frames, their headers, the table, the queues of
+//! the policy. What a file costs beside that does not depend on its length.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use pmem::{Frames, MapError};
+
+use crate::ahead::Ahead;
+use crate::bell::Bell;
+use crate::device::Transfer;
+use crate::header::{FETCHING, Key, LOST, RESIDENT};
+use crate::policy::Policy;
+use crate::stats::{Counters, PoolStats};
+use crate::table::Table;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) table: Table,
+    cache: Mutex<Cache>,
+    /// A page has arrived, or a frame can be had.
+    changed: Condvar,
+    /// Pages with bytes that are not in their files, those being written included.
+    dirty: AtomicI64,
+    pub(crate) writer: Bell,
+    pub(crate) ahead: Ahead,
+    transfers: Mutex<Vec<Transfer>>,
+    files: Mutex<HashMap<u32, Weak<dyn Background>>>,
+    next_file: AtomicU32,
+    budget: u64,
+    pub(crate) counters: Counters,
+}
+
+/// What the threads of a pool do with a file.
+pub(crate) trait Background: Send + Sync + std::fmt::Debug {
+    /// Writes back what is dirty. Whoever asks for these bytes to be durable learns of a failure: the file remembers it.
+    fn write_back_old(&self);
+
+    /// Brings the pages of a stream that follow `first`.
+    fn read_ahead(&self, first: u64);
+}
+
+/// The frames, and who has them.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    free: Vec<u32>,
+    tenants: Vec<Tenant>,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    policy: Policy,
+    used: u32,
+    frames_max: u32,
+    owners: Weak<()>,
+}
+
+/// A share of a pool: the files of one export, say. Its pages take no more than its part of the budget.
+#[derive(Clone, Debug)]
+pub struct Share {
+    pool: Arc<Pool>,
+    tenant: usize,
+    frames_max: u32,
+    /// The place in the pool is given to another share once no clone of this is left, and none of its pages.
+    _owner: Arc<()>,
+}
+
+/// What a caller may do with a page.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Claim {
+    /// It is here, and can be pinned.
+    Here,
+    /// Another thread brings it.
+    Coming,
+    /// The caller brings it, into this frame.
+    Mine(u32),
+    /// A write-back of the page has failed.
+    Lost,
+    /// There is no frame for it at present.
+    Full,
+}
+
+impl Pool {
+    /// A pool whose threads the caller starts.
+    pub(crate) fn without_threads(budget: u64) -> Result<Self, PoolError> {
+        let frames = budget / (FRAME + FRAME_COST);
+        let count = u32::try_from(frames).ok().filter(|count| *count < u32::MAX - 1);
+        let count = count.ok_or(PoolError::ConfigTooLarge { budget })?;
+        if budget < BUDGET_MIN {
+            return Err(PoolError::ConfigTooSmall { budget });
+        }
+        Ok(Self {
+            table: Table::new(count)?,
+            cache: Mutex::new(Cache { free: (0..count).rev().collect(), tenants: Vec::new() }),
+            changed: Condvar::new(),
+            dirty: AtomicI64::new(0),
+            writer: Bell::new(),
+            ahead: Ahead::new(),
+            transfers: Mutex::default(),
+            files: Mutex::default(),
+            next_file: AtomicU32::new(0),
+            budget,
+            counters: Counters::default(),
+        })
+    }
+
+    /// A share of the pool, of at most `budget` bytes; more than the pool has is the whole pool.
+    ///
+    /// # Errors
+    ///
+    /// The budget is too small.
+    pub fn share(self: &Arc<Self>, budget: u64) -> Result<Share, PoolError> {
+        if budget < BUDGET_MIN {
+            return Err(PoolError::ConfigTooSmall { budget });
+        }
+        let frames = u32::try_from(budget / (FRAME + FRAME_COST)).unwrap_or(u32::MAX);
+        let frames_max = frames.min(self.table.count());
+        let mut cache = self.cache();
+        let (policy, owner) = (Policy::new(frames_max), Arc::new(()));
+        let fresh = Tenant { policy, used: 0, frames_max, owners: Arc::downgrade(&owner) };
+        let is_free = |tenant: &Tenant| tenant.used == 0 && tenant.owners.strong_count() == 0;
+        let free = cache.tenants.iter().position(is_free);
+        let tenant = free.unwrap_or(cache.tenants.len());
+        match cache.tenants.get_mut(tenant) {
+            Some(place) => *place = fresh,
+            None => cache.tenants.push(fresh),
+        }
+        drop(cache);
+        Ok(Share { pool: Arc::clone(self), tenant, frames_max, _owner: owner })
+    }
+
+    /// The budget in bytes.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// What the pool does, for the operator.
+    pub fn stats(&self) -> PoolStats {
+        let resident = {
+            let cache = self.cache();
+            u64::from(self.table.count()) - u64::try_from(cache.free.len()).unwrap_or(0)
+        };
+        let (resident, dirty) = (resident * FRAME, self.dirty() * FRAME);
+        self.counters.stats(self.budget, resident, dirty)
+    }
+
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
+        // No code under this lock can panic half way.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a page has arrived, a frame can be had, or some time has passed.
+    pub(crate) fn wait_changed<'c>(&self, cache: MutexGuard<'c, Cache>) -> MutexGuard<'c, Cache> {
+        let waited = self.changed.wait_timeout(cache, LOOK_AGAIN);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes those who wait. The caller does not hold the lock.
+    pub(crate) fn notify_changed(&self) {
+        // The lock orders this call behind the look of a waiter that is about to wait.
+        drop(self.cache());
+        self.changed.notify_all();
+    }
+
+    /// What the caller may do with a page. The caller that gets a frame brings the page, or gives the frame back.
+    pub(crate) fn claim(&self, cache: &mut Cache, tenant: usize, key: Key) -> Claim {
+        if let Some(frame) = self.table.locate(key) {
+            let flags = self.table.header(frame).flags();
+            return match flags {
+                _ if flags & LOST != 0 => Claim::Lost,
+                _ if flags & RESIDENT != 0 => Claim::Here,
+                _ => Claim::Coming,
+            };
+        }
+        let Some(frame) = self.take_frame(cache, tenant) else { return Claim::Full };
+        self.table.header(frame).set(FETCHING);
+        self.table.link(frame, key);
+        if let Some(tenant) = cache.tenants.get_mut(tenant) {
+            tenant.used += 1;
+            tenant.policy.entered(frame, key);
+        }
+        Claim::Mine(frame)
+    }
+
+    fn take_frame(&self, cache: &mut Cache, tenant: usize) -> Option<u32> {
+        let own = cache.tenants.get(tenant)?;
+        let is_at_limit = own.used >= own.frames_max;
+        if !is_at_limit && let Some(frame) = cache.free.pop() {
+            return Some(frame);
+        }
+        let from = if is_at_limit { tenant } else { cache.fullest()? };
+        let victim = cache.tenants.get_mut(from)?;
+        let frame = victim.policy.evict(&self.table)?;
+        victim.used -= 1;
+        self.table.unlink(frame);
+        self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Gives frames back whose pages did not come.
+    pub(crate) fn give_back(&self, tenant: usize, frames: &[u32]) {
+        let mut cache = self.cache();
+        for frame in frames {
+            self.table.unlink(*frame);
+            self.table.header(*frame).clear(FETCHING);
+        }
+        if let Some(tenant) = cache.tenants.get_mut(tenant) {
+            tenant.policy.remove(|frame| frames.contains(&frame));
+            tenant.used -= u32::try_from(frames.len()).expect("a few");
+        }
+        cache.free.extend(frames);
+    }
+
+    /// Takes out of use the pages of a file for which `leaves` holds and that nobody is at; returns how many of them stay.
+    pub(crate) fn evict_file(
+        &self,
+        (tenant, file): (usize, u32),
+        leaves: impl Fn(u64) -> bool,
+    ) -> usize {
+        let mut guard = self.cache();
+        let cache = &mut *guard;
+        let Some(tenant) = cache.tenants.get_mut(tenant) else { return 0 };
+        let (mut stay, mut evicted) = (0, Vec::new());
+        tenant.policy.remove(|frame| {
+            let header = self.table.header(frame);
+            let key = header.key();
+            if key.file != file || !leaves(key.page) {
+                return false;
+            }
+            if !header.try_evict() {
+                stay += 1;
+                return false;
+            }
+            evicted.push(frame);
+            true
+        });
+        tenant.used -= u32::try_from(evicted.len()).expect("frames have 32 bits");
+        evicted.iter().for_each(|frame| self.table.unlink(*frame));
+        cache.free.append(&mut evicted);
+        stay
+    }
+
+    /// Pages with bytes that are not in their files.
+    pub(crate) fn dirty(&self) -> u64 {
+        // A write-back may count a page that its placement is about to count.
+        u64::try_from(self.dirty.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// One page more is dirty.
+    pub(crate) fn count_dirty(&self) {
+        let before = self.dirty.fetch_add(1, Ordering::AcqRel);
+        // The writer sleeps without a limit while nothing is dirty.
+        if before <= 0 || u64::try_from(before) == Ok(self.dirty_start()) {
+            self.writer.ring();
+        }
+    }
+
+    pub(crate) fn count_clean(&self, pages: u64) {
+        let pages = i64::try_from(pages).expect("frames have 32 bits");
+        self.dirty.fetch_sub(pages, Ordering::AcqRel);
+    }
+
+    /// From here on the writer writes without waiting for the pages to grow old.
+    pub(crate) fn dirty_start(&self) -> u64 {
+        u64::from(self.table.count()) / 8
+    }
+
+    /// From here on a placement waits for the writer.
+    pub(crate) fn is_too_dirty(&self) -> bool {
+        self.dirty() >= u64::from(self.table.count()) / 2
+    }
+
+    /// Waits while too much is dirty: whoever writes faster than the device does is slowed down to it.
+    pub(crate) fn wait_for_writer(&self) {
+        if !self.is_too_dirty() {
+            return;
+        }
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let mut cache = self.cache();
+        while self.is_too_dirty() {
+            self.writer.ring();
+            cache = self.wait_changed(cache);
+        }
+    }
+
+    /// Memory for transfers, at least one if there is memory at all.
+    pub(crate) fn take_transfers(&self, count: usize) -> std::io::Result<Vec<Transfer>> {
+        let mut free = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = free.len() - count.min(free.len());
+        let mut taken = free.split_off(first);
+        drop(free);
+        while taken.len() < count {
+            match Transfer::new() {
+                Ok(fresh) => taken.push(fresh),
+                Err(error) if taken.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    pub(crate) fn return_transfers(&self, transfers: Vec<Transfer>) {
+        let mut free = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(transfers);
+        free.truncate(TRANSFERS_MAX);
+    }
+
+    /// Enters a file under a number of its own.
+    pub(crate) fn enter<F: Background + 'static>(
+        &self,
+        make: impl FnOnce(u32) -> Arc<F>,
+    ) -> Arc<F> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+            // A number comes again after 4 billion files, and one of them may still be open.
+            if number != crate::header::NONE && !files.contains_key(&number) {
+                let file = make(number);
+                let known: Arc<dyn Background> = Arc::clone(&file) as _;
+                files.insert(number, Arc::downgrade(&known));
+                return file;
+            }
+        }
+    }
+
+    /// Forgets a file, of which no page is left.
+    pub(crate) fn leave(&self, number: u32) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    pub(crate) fn file(&self, number: u32) -> Option<Arc<dyn Background>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.get(&number)?.upgrade()
+    }
+
+    pub(crate) fn files(&self) -> Vec<Arc<dyn Background>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.writer.ring();
+        self.ahead.bell.ring();
+    }
+}
+
+impl Cache {
+    /// The tenant that uses the greatest part of what it may.
+    fn fullest(&self) -> Option<usize> {
+        let part =
+            |tenant: &Tenant| u64::from(tenant.used) * 1024 / u64::from(tenant.frames_max.max(1));
+        let used = self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.used > 0);
+        used.max_by_key(|(_, tenant)| part(tenant)).map(|(index, _)| index)
+    }
+}
+
+impl Share {
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The most bytes of pages that the share has in memory.
+    pub fn budget(&self) -> u64 {
+        u64::from(self.frames_max) * (FRAME + FRAME_COST)
+    }
+
+    pub(crate) fn tenant(&self) -> usize {
+        self.tenant
+    }
+}
+
+/// Why there is no pool.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum PoolError {
+    /// Fewer bytes than a pool can work with.
+    #[error("a flash budget of {budget} bytes is too small: at least {BUDGET_MIN}")]
+    ConfigTooSmall {
+        /// What was asked for.
+        budget: u64,
+    },
+    /// More pages than have numbers.
+    #[error("a flash budget of {budget} bytes is too large: below 16 TiB")]
+    ConfigTooLarge {
+        /// What was asked for.
+        budget: u64,
+    },
+    /// The kernel gives no memory.
+    #[error("no memory for the flash budget: {0}")]
+    MediaMemory(#[from] MapError),
+    /// The kernel starts no thread.
+    #[error("no thread for write-back and read-ahead can be started")]
+    MediaThread,
+}
+
+/// The smallest budget: with less, one transfer of each of a few connections would fill it.
+pub const BUDGET_MIN: u64 = 1 << 20;
+pub(crate) const FRAME: u64 = Frames::LEN as u64;
+/// Bytes that a frame costs beside its page: header, bucket, ghost, places in the queues. The budget pays for them.
+const FRAME_COST: u64 = 64;
+/// Buffers kept for the next transfers: 4 MiB. They are not part of the budget.
+const TRANSFERS_MAX: usize = 64;
+/// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_that_is_gone_gives_its_place_to_the_next() {
+        let pool = Pool::new(BUDGET_MIN).unwrap();
+        let (first, second) = (pool.share(BUDGET_MIN).unwrap(), pool.share(BUDGET_MIN).unwrap());
+        let place = first.tenant();
+        let file = first.clone();
+        drop(first);
+        assert_ne!(pool.share(BUDGET_MIN).unwrap().tenant(), place, "a file still has it");
+        drop(file);
+        assert_eq!(pool.share(BUDGET_MIN).unwrap().tenant(), place);
+        assert_ne!(second.tenant(), place);
+    }
+
+    #[test]
+    fn a_budget_that_no_pool_can_work_with_is_refused() {
+        let refused = |budget| Pool::new(budget).map(drop).unwrap_err();
+        assert!(matches!(refused(BUDGET_MIN - 1), PoolError::ConfigTooSmall { .. }));
+        assert!(matches!(refused(u64::MAX), PoolError::ConfigTooLarge { .. }));
+    }
+}

@@ -1,0 +1,134 @@
+//! A device that fails, waits and cuts short as a test tells it to, and numbers that a seed decides.
+
+#![allow(dead_code, reason = "each program of tests uses a part")]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Condvar, Mutex};
+
+use flash::{Device, Extent, MediumDevice};
+use pmem::MediumError;
+
+/// Numbers that a seed decides (xorshift64*).
+#[derive(Debug)]
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| u8::try_from(self.below(256)).unwrap()).collect()
+    }
+}
+
+/// The faults of a device at present.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Pages that cannot be read, and the errno.
+    pub(crate) reads: BTreeSet<u64>,
+    /// Pages that cannot be written, and the errno.
+    pub(crate) writes: BTreeSet<u64>,
+    pub(crate) errno: i32,
+    /// Reads and writes move this many bytes at most.
+    pub(crate) short: Option<usize>,
+    /// Flushes fail.
+    pub(crate) flush: bool,
+    /// Reads wait until this is false.
+    pub(crate) is_held: bool,
+    pub(crate) held: usize,
+    pub(crate) read_calls: usize,
+    pub(crate) write_calls: usize,
+    is_poisoned: bool,
+}
+
+/// Anonymous memory as a device with faults.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: MediumDevice,
+    pub(crate) faults: Mutex<Faults>,
+    changed: Condvar,
+}
+
+impl Faulty {
+    pub(crate) fn new(len: u64) -> &'static Self {
+        let options = pmem::OpenOptions { emulate_persistence: true };
+        let medium = pmem::anonymous_with(len, options).unwrap();
+        let faults = Mutex::new(Faults { errno: 5, ..Faults::default() });
+        Box::leak(Box::new(Self { inner: MediumDevice(medium), faults, changed: Condvar::new() }))
+    }
+
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.faults.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn until_held(&self, count: usize) {
+        let faults = self.faults.lock().unwrap();
+        drop(self.changed.wait_while(faults, |faults| faults.held < count).unwrap());
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        assert_eq!(self.inner.read(offset, &mut out).unwrap(), len);
+        out
+    }
+}
+
+impl Device for &'static Faulty {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let mut faults = self.faults.lock().unwrap();
+        faults.read_calls += 1;
+        faults.held += 1;
+        self.changed.notify_all();
+        let mut faults = self.changed.wait_while(faults, |faults| faults.is_held).unwrap();
+        faults.held -= 1;
+        let pages = offset / 4096..(offset + out.len() as u64).div_ceil(4096);
+        if faults.reads.range(pages).next().is_some() {
+            return Err(io::Error::from_raw_os_error(faults.errno));
+        }
+        let len = out.len().min(faults.short.unwrap_or(usize::MAX));
+        self.inner.read(offset, &mut out[..len])
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        let mut faults = self.faults.lock().unwrap();
+        faults.write_calls += 1;
+        let pages = offset / 4096..(offset + bytes.len() as u64).div_ceil(4096);
+        if faults.writes.range(pages).next().is_some() {
+            return Err(io::Error::from_raw_os_error(faults.errno));
+        }
+        let len = bytes.len().min(faults.short.unwrap_or(usize::MAX));
+        self.inner.write(offset, &bytes[..len])
+    }
+
+    fn persist(&self) -> Result<(), MediumError> {
+        let mut faults = self.faults.lock().unwrap();
+        faults.is_poisoned |= faults.flush;
+        if faults.is_poisoned { Err(MediumError::Poisoned) } else { Ok(()) }
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.faults.lock().unwrap().is_poisoned
+    }
+
+    fn poison(&self) {
+        self.faults.lock().unwrap().is_poisoned = true;
+    }
+
+    fn extent_at(&self, _offset: u64) -> Option<Extent> {
+        None
+    }
+}

@@ -1,0 +1,115 @@
+//! This client in the metadata: there as long as it owns regions or writes to copies, so that others notice its death.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::StoreError;
+use crate::ids::ClientId;
+use crate::meta::record::{ClientRecord, FORMAT};
+use crate::meta::{Change, Meta};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Membership {
+    key: String,
+    meta: Arc<dyn Meta>,
+    lease: Duration,
+    state: Mutex<State>,
+    is_fenced: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The version of the record; `None`: there is none yet.
+    version: Option<u64>,
+    beat: u64,
+    writes: BTreeSet<String>,
+}
+
+impl Membership {
+    pub(super) fn new(client: ClientId, meta: &Arc<dyn Meta>, lease: Duration) -> Self {
+        Self {
+            key: format!("clients/{client}"),
+            meta: Arc::clone(meta),
+            lease,
+            state: Mutex::default(),
+            is_fenced: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether somebody declared this client dead.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.is_fenced.load(Ordering::Acquire) { Err(StoreError::Fenced) } else { Ok(()) }
+    }
+
+    /// Says that this client lives and writes to these regions too.
+    pub(super) fn say(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<(), StoreError> {
+        self.check()?;
+        let mut state = self.lock();
+        change(&mut state.writes);
+        state.beat += 1;
+        let record = ClientRecord {
+            format: FORMAT,
+            beat: state.beat,
+            lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            dead: false,
+            writes: state.writes.clone(),
+        };
+        let value = record.emit();
+        let is_first = state.version.is_none();
+        let put = Change { key: &self.key, value: Some(&value), durable: is_first };
+        match self.meta.swap(put, &[(&self.key, state.version)])? {
+            Some(version) => {
+                state.version = Some(version);
+                Ok(())
+            }
+            None => {
+                self.recover(&mut state)?;
+                drop(state);
+                // What changed is not in the record yet.
+                self.say(|_| {})
+            }
+        }
+    }
+
+    /// The record is another than expected: the answer to an earlier change was lost, or this client was declared dead.
+    fn recover(&self, state: &mut State) -> Result<(), StoreError> {
+        let found = self.meta.get(&self.key)?;
+        let record = found.as_ref().and_then(|entry| ClientRecord::parse(&entry.value).ok());
+        match (found, record) {
+            (Some(entry), Some(record)) if !record.dead => {
+                state.version = Some(entry.version);
+                Ok(())
+            }
+            _ => {
+                self.is_fenced.store(true, Ordering::Release);
+                Err(StoreError::Fenced)
+            }
+        }
+    }
+
+    /// This client ends in good order.
+    pub(super) fn leave(&self) {
+        let state = self.lock();
+        if let Some(version) = state.version {
+            let gone = Change { key: &self.key, value: None, durable: true };
+            let _ = self.meta.swap(gone, &[(&self.key, Some(version))]);
+        }
+    }
+
+    /// Whether the metadata know nothing of this client yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.lock().version.is_none()
+    }
+
+    /// The lease of this client.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

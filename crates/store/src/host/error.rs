@@ -1,0 +1,64 @@
+//! Why a daemon does not start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use rdma::EngineError;
+use thiserror::Error;
+
+use crate::meta::MetaError;
+
+/// Why a daemon does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The name is none.
+    #[error(
+        "a store's server cannot be called {name:?}: 1 to 128 letters, digits, dots, dashes and underscores"
+    )]
+    ConfigName {
+        /// The name.
+        name: String,
+    },
+    /// A daemon of this name runs.
+    #[error("a server {name} of this store is running: give this one another name")]
+    ConfigTwice {
+        /// The name.
+        name: String,
+    },
+    /// The directory is another server's.
+    #[error("{} holds the pieces of server {owner}: start it as {owner}, or take another directory", path.display())]
+    ConfigOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: String,
+        /// Who wants it.
+        name: String,
+    },
+    /// The directory cannot be used.
+    #[error("the directory of the store {}: {source}", path.display())]
+    Directory {
+        /// The directory or a file in it.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// RDMA.
+    #[error("RDMA: {0}")]
+    Engine(#[from] EngineError),
+    /// A thread was not started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// The metadata.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}

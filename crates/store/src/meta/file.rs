@@ -1,0 +1,211 @@
+//! Metadata in a directory of one machine: a file for each key, a lock for all.
+//!
+//! ```text
+//!   DIRECTORY/lock            locked while a key changes
+//!   DIRECTORY/versions        the last version given, 8 bytes little-endian
+//!   DIRECTORY/records/KEY     "landfast-store-meta 1 VERSION\n", then the value; a slash of the key is a tilde
+//!   DIRECTORY/key             the store's key (see `StoreKey`), which is no metadata
+//! ```
+//!
+//! The rename of a file onto its name makes a change take effect.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::interface::{Change, Entry, Meta, MetaError};
+
+/// See the module.
+#[derive(Debug)]
+pub struct FileMeta {
+    directory: PathBuf,
+}
+
+impl FileMeta {
+    /// Opens the directory, and makes it where it is missing.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn open(directory: &Path) -> Result<Self, MetaError> {
+        let records = directory.join(RECORDS);
+        fs::create_dir_all(&records).map_err(failed(&records))?;
+        Ok(Self { directory: directory.into() })
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.directory.join(RECORDS).join(key.replace('/', "~"))
+    }
+
+    fn read(path: &Path) -> Result<Option<Entry>, MetaError> {
+        let mut bytes = Vec::new();
+        match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(path)(error)),
+        }
+        let entry = parse(&bytes).ok_or_else(|| MetaError::MediaGarbled(path.into()))?;
+        Ok(Some(entry))
+    }
+
+    fn lock(&self) -> Result<File, MetaError> {
+        let path = self.directory.join("lock");
+        let opened = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = opened.map_err(failed(&path))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(&path)(error.into()))?;
+        Ok(file)
+    }
+
+    fn next_version(&self) -> Result<u64, MetaError> {
+        let path = self.directory.join("versions");
+        let opened =
+            File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = opened.map_err(failed(&path))?;
+        let mut bytes = [0; 8];
+        // A file that was just made is empty: the last version is 0.
+        let read = file.read_at(&mut bytes, 0).map_err(failed(&path))?;
+        let last = if read == bytes.len() { u64::from_le_bytes(bytes) } else { 0 };
+        let next = last + 1;
+        file.write_all_at(&next.to_le_bytes(), 0).map_err(failed(&path))?;
+        Ok(next)
+    }
+
+    fn write(&self, key: &str, value: &[u8], version: u64, durable: bool) -> Result<(), MetaError> {
+        let path = self.path(key);
+        let beside = self.directory.join(format!("new.{version}"));
+        let written = (|| {
+            let mut file = File::create(&beside)?;
+            file.write_all(format!("{MAGIC}{version}\n").as_bytes())?;
+            file.write_all(value)?;
+            if durable { file.sync_all() } else { Ok(()) }
+        })();
+        written.map_err(failed(&beside))?;
+        fs::rename(&beside, &path).map_err(failed(&path))?;
+        self.settle(durable)
+    }
+
+    fn settle(&self, durable: bool) -> Result<(), MetaError> {
+        let records = self.directory.join(RECORDS);
+        if durable {
+            File::open(&records)
+                .and_then(|directory| directory.sync_all())
+                .map_err(failed(&records))?;
+        }
+        Ok(())
+    }
+}
+
+impl Meta for FileMeta {
+    fn get(&self, key: &str) -> Result<Option<Entry>, MetaError> {
+        Self::read(&self.path(key))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, MetaError> {
+        let records = self.directory.join(RECORDS);
+        let mut found = Vec::new();
+        for file in fs::read_dir(&records).map_err(failed(&records))? {
+            let file = file.map_err(failed(&records))?;
+            let Ok(name) = file.file_name().into_string() else { continue };
+            let key = name.replace('~', "/");
+            if !key.starts_with(prefix) {
+                continue;
+            }
+            // A key may go between the listing and the look.
+            if let Some(entry) = Self::read(&file.path())? {
+                found.push((key, entry));
+            }
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    fn swap(
+        &self,
+        change: Change<'_>,
+        only_if: &[(&str, Option<u64>)],
+    ) -> Result<Option<u64>, MetaError> {
+        let _lock = self.lock()?;
+        for (key, expected) in only_if {
+            if Self::read(&self.path(key))?.map(|entry| entry.version) != *expected {
+                return Ok(None);
+            }
+        }
+        let Some(value) = change.value else {
+            let path = self.path(change.key);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&path)(error));
+                }
+                _ => self.settle(change.durable)?,
+            }
+            return Ok(Some(0));
+        };
+        let version = self.next_version()?;
+        self.write(change.key, value, version, change.durable)?;
+        Ok(Some(version))
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Entry> {
+    let rest = bytes.strip_prefix(MAGIC.as_bytes())?;
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    let version = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+    Some(Entry { value: rest[end + 1..].to_vec(), version })
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> MetaError + use<> {
+    let path = path.to_owned();
+    move |source| MetaError::HostFile { path, source }
+}
+
+const RECORDS: &str = "records";
+const MAGIC: &str = "landfast-store-meta 1 ";
+/// Bytes of a file that are read at most: a record and its first line.
+const FILE_MAX: u64 = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_changes_only_where_it_is_as_expected() {
+        let directory = tempfile::tempdir().unwrap();
+        let meta = FileMeta::open(directory.path()).unwrap();
+        let put = |value: &'static [u8]| Change { key: "a/b", value: Some(value), durable: true };
+        let first = meta.swap(put(b"one"), &[("a/b", None)]).unwrap().unwrap();
+        assert_eq!(meta.swap(put(b"two"), &[("a/b", None)]).unwrap(), None);
+        let second = meta.swap(put(b"two"), &[("a/b", Some(first))]).unwrap().unwrap();
+        assert!(second > first);
+        assert_eq!(meta.swap(put(b"three"), &[("a/b", Some(first))]).unwrap(), None);
+        assert_eq!(meta.get("a/b").unwrap().unwrap().value, b"two");
+        let gone = Change { key: "a/b", value: None, durable: true };
+        assert_eq!(meta.swap(gone, &[("a/b", Some(second)), ("c", None)]).unwrap(), Some(0));
+        let third = meta.swap(put(b"again"), &[]).unwrap().unwrap();
+        assert!(third > second, "a version is never given twice");
+        assert_eq!(meta.list("a/").unwrap().len(), 1);
+        assert_eq!(meta.list("b/").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn of_many_that_change_a_key_at_once_each_change_is_made_by_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let meta = FileMeta::open(directory.path()).unwrap();
+        let add = |meta: &FileMeta| {
+            let mut done = 0;
+            while done < 20 {
+                let entry = meta.get("n").unwrap();
+                let number: u64 = entry
+                    .as_ref()
+                    .map_or(0, |e| String::from_utf8_lossy(&e.value).parse().unwrap());
+                let text = (number + 1).to_string();
+                let change = Change { key: "n", value: Some(text.as_bytes()), durable: false };
+                let only_if = [("n", entry.map(|entry| entry.version))];
+                done += u64::from(meta.swap(change, &only_if).unwrap().is_some());
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| add(&meta)))));
+        assert_eq!(meta.get("n").unwrap().unwrap().value, b"80");
+    }
+}

@@ -1,0 +1,183 @@
+//! A session on one share.
+
+use client::blocking;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
+use crate::errors::{self, Fault};
+use crate::file::File;
+use crate::region::Region;
+use crate::runtime::{self, Kept, block};
+
+/// A session on one share: `landfast.connect`.
+#[pyclass(frozen, module = "landfast")]
+#[derive(Debug)]
+pub(crate) struct Client {
+    client: Kept<blocking::Client>,
+    /// The address, without the password.
+    #[pyo3(get)]
+    url: String,
+}
+
+#[pymethods]
+impl Client {
+    /// Connects to `smb://[USER[:PASSWORD]@]HOST[:PORT]/SHARE`. A user without a password gets that of LANDFAST_PASSWORD.
+    #[new]
+    #[pyo3(signature = (url, user = None, password = None))]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        user: Option<String>,
+        password: Option<String>,
+    ) -> PyResult<Self> {
+        let (address, options) = address(url, user, password)?;
+        let runtime = runtime::shared()?;
+        let connected = py.detach(|| blocking::Client::connect_on(runtime, &address, &options));
+        let url = address.to_string();
+        let client = connected.map_err(|error| Fault::client(&url)(error).raise(py))?;
+        Ok(Self { client: Kept::new(client), url })
+    }
+
+    /// Opens a file.
+    #[pyo3(signature = (path, mode = "rb"))]
+    fn open(&self, py: Python<'_>, path: &str, mode: &str) -> PyResult<File> {
+        let options = opening(mode)?;
+        let client = self.inner(py)?;
+        let opened = async { client.open(path, &options).await.map_err(Fault::client(path)) };
+        Ok(File::new(block(py, opened)?, path))
+    }
+
+    /// Maps `length` bytes at `offset` of a file that is that long.
+    #[pyo3(signature = (path, offset = 0, length = None, *, durability = "storage", accept_emulated = false,
+                        outstanding = 256, unconfirmed = 4 << 20, timeout = 30.0, same_host = true, provider = "soft"))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn map(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        offset: u64,
+        length: Option<u64>,
+        durability: &str,
+        accept_emulated: bool,
+        outstanding: usize,
+        unconfirmed: usize,
+        timeout: f64,
+        same_host: bool,
+        provider: &str,
+    ) -> PyResult<Region> {
+        let (options, settings) = mapping(
+            durability,
+            accept_emulated,
+            outstanding,
+            unconfirmed,
+            timeout,
+            same_host,
+            provider,
+        )?;
+        let end = self.end_of(py, path, offset, length)?;
+        let client = self.client.with(py, |client| client.clone())?;
+        let mapped = py.detach(|| client.map(path, &options, offset..end, settings));
+        let region = mapped.map_err(|error| Fault::client(path)(error).raise(py))?;
+        Ok(Region::new(region, path))
+    }
+
+    /// Size, type and times of a file or directory.
+    fn stat<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyDict>> {
+        let client = self.inner(py)?;
+        let stat = block(py, async { client.stat(path).await.map_err(Fault::client(path)) })?;
+        stat_dict(py, &stat)
+    }
+
+    /// The entries of a directory.
+    #[pyo3(signature = (path = ""))]
+    fn list<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyList>> {
+        let client = self.inner(py)?;
+        let found = block(py, async { client.list(path).await.map_err(Fault::client(path)) })?;
+        let list = PyList::empty(py);
+        for entry in found {
+            list.append(entry_dict(py, &entry)?)?;
+        }
+        Ok(list)
+    }
+
+    /// Makes a directory.
+    fn mkdir(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let client = self.inner(py)?;
+        block(py, async { client.create_directory(path).await.map_err(Fault::client(path)) })
+    }
+
+    /// Deletes a file, or an empty directory.
+    fn remove(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let client = self.inner(py)?;
+        block(py, async { client.delete(path).await.map_err(Fault::client(path)) })
+    }
+
+    /// Gives a file or directory another path on the share.
+    #[pyo3(signature = (source, target, *, replace = false))]
+    fn rename(&self, py: Python<'_>, source: &str, target: &str, replace: bool) -> PyResult<()> {
+        let client = self.inner(py)?;
+        let renamed =
+            async { client.rename(source, target, replace).await.map_err(Fault::client(source)) };
+        block(py, renamed)
+    }
+
+    /// Checks that the server answers.
+    fn echo(&self, py: Python<'_>) -> PyResult<()> {
+        let client = self.inner(py)?;
+        block(py, async { client.echo().await.map_err(Fault::client(&self.url)) })
+    }
+
+    /// Ends the session. Its files and regions go on until they are closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let client = self.client.take(py)?;
+        py.detach(|| drop(client));
+        Ok(())
+    }
+
+    /// Whether the session was ended.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.client.is_taken(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<landfast.Client {}>", self.url)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyValueError::new_err("a session is not pickled: connect in the other process"))
+    }
+}
+
+impl Client {
+    fn inner(&self, py: Python<'_>) -> PyResult<client::Client> {
+        self.client.with(py, |client| client.inner().clone())
+    }
+
+    /// Where a region ends; without a length, where its file does.
+    fn end_of(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> PyResult<u64> {
+        let Some(length) = length else {
+            let client = self.inner(py)?;
+            let stat = block(py, async { client.stat(path).await.map_err(Fault::client(path)) })?;
+            return Ok(stat.len);
+        };
+        offset.checked_add(length).ok_or_else(errors::beyond)
+    }
+}

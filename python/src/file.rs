@@ -1,0 +1,125 @@
+//! An open file.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::arguments::stat_dict;
+use crate::buffers::{Source, Target};
+use crate::errors::Fault;
+use crate::runtime::{Kept, block};
+
+/// An open file, read and written by offset. `Client.open` makes it; `landfast.open` has the forms of Python's files.
+#[pyclass(frozen, module = "landfast")]
+#[derive(Debug)]
+pub(crate) struct File {
+    file: Kept<Arc<client::File>>,
+    #[pyo3(get)]
+    path: String,
+}
+
+#[pymethods]
+impl File {
+    /// Up to `length` bytes at `offset`: fewer only at the end of the file.
+    fn read_at<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let file = self.inner(py)?;
+        let mut got = 0;
+        let bytes = PyBytes::new_with(py, length, |out| {
+            let read = async { file.read_at(offset, out).await.map_err(Fault::client(&self.path)) };
+            got = block(py, read)?;
+            Ok(())
+        })?;
+        if got == length { Ok(bytes) } else { Ok(PyBytes::new(py, &bytes.as_bytes()[..got])) }
+    }
+
+    /// Reads into a writable buffer, and gives the number of bytes.
+    fn readinto_at(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let (file, mut target) = (self.inner(py)?, Target::of(buffer)?);
+        let out = target.bytes();
+        block(py, async { file.read_at(offset, out).await.map_err(Fault::client(&self.path)) })
+    }
+
+    /// Writes all bytes of a buffer at `offset`. Nothing is durable before `flush`.
+    fn write_at(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (file, source) = (self.inner(py)?, Source::of(data)?);
+        let bytes = source.bytes();
+        let written =
+            async { file.write_at(offset, bytes).await.map_err(Fault::client(&self.path)) };
+        block(py, written)?;
+        Ok(bytes.len())
+    }
+
+    /// Returns when every write that was answered before is durable, in the class of the server's medium.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.inner(py)?;
+        block(py, async { file.flush().await.map_err(Fault::client(&self.path)) })
+    }
+
+    /// Size, type and times now.
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let file = self.inner(py)?;
+        let stat = block(py, async { file.stat().await.map_err(Fault::client(&self.path)) })?;
+        stat_dict(py, &stat)
+    }
+
+    /// The length now.
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        let file = self.inner(py)?;
+        let stat = block(py, async { file.stat().await.map_err(Fault::client(&self.path)) })?;
+        Ok(stat.len)
+    }
+
+    /// Makes the file shorter, or longer by zeros.
+    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        let file = self.inner(py)?;
+        block(py, async { file.set_len(size).await.map_err(Fault::client(&self.path)) })
+    }
+
+    /// Closes the file. It makes nothing durable.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(file) = self.file.take(py)? else { return Ok(()) };
+        // While another call uses the file, the last of them closes it.
+        let Some(file) = Arc::into_inner(file) else { return Ok(()) };
+        block(py, async { file.close().await.map_err(Fault::client(&self.path)) })
+    }
+
+    /// Whether the file was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.file.is_taken(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<landfast.File {}>", self.path)
+    }
+}
+
+impl File {
+    pub(crate) fn new(file: client::File, path: &str) -> Self {
+        Self { file: Kept::new(Arc::new(file)), path: path.to_owned() }
+    }
+
+    fn inner(&self, py: Python<'_>) -> PyResult<Arc<client::File>> {
+        self.file.with(py, |file| Arc::clone(file))
+    }
+}

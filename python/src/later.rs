@@ -1,0 +1,430 @@
+//! The forms for asyncio: each call gives a future of the running event loop.
+//!
+//! Nothing here waits: the runtime of [`runtime`](crate::runtime) carries out the calls, and a thread of its own drives each
+//! region. A future that is cancelled cancels nothing that was handed over.
+
+use std::sync::Arc;
+
+use client::RegionError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use pyo3::{IntoPyObjectExt, PyClass};
+
+use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
+use crate::buffers::{Source, Target};
+use crate::errors::{self, Fault};
+use crate::promise::promise;
+use crate::runtime::{Kept, Lent};
+
+/// A session on one share: `await landfast.aio.connect(url)`.
+#[pyclass(frozen, module = "landfast.aio")]
+#[derive(Debug)]
+pub(crate) struct AsyncClient {
+    client: Kept<client::Client>,
+    #[pyo3(get)]
+    url: String,
+}
+
+#[pymethods]
+impl AsyncClient {
+    /// See `Client`.
+    #[staticmethod]
+    #[pyo3(signature = (url, user = None, password = None))]
+    fn connect<'py>(
+        py: Python<'py>,
+        url: &str,
+        user: Option<String>,
+        password: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (address, options) = address(url, user, password)?;
+        let url = address.to_string();
+        let named = url.clone();
+        let connecting = async move {
+            client::Client::connect(&address, &options).await.map_err(Fault::client(&named))
+        };
+        promise(py, connecting, move |py, client| {
+            object(py, Self { client: Kept::new(client), url })
+        })
+    }
+
+    /// See `Client.open`.
+    #[pyo3(signature = (path, mode = "rb"))]
+    fn open<'py>(&self, py: Python<'py>, path: String, mode: &str) -> PyResult<Bound<'py, PyAny>> {
+        let options = opening(mode)?;
+        let client = self.inner(py)?;
+        let named = path.clone();
+        let opening =
+            async move { client.open(&path, &options).await.map_err(Fault::client(&path)) };
+        promise(py, opening, move |py, file| {
+            object(py, AsyncFile { file: Kept::new(Arc::new(file)), path: named })
+        })
+    }
+
+    /// See `Client.map`.
+    #[pyo3(signature = (path, offset = 0, length = None, *, durability = "storage", accept_emulated = false,
+                        outstanding = 256, unconfirmed = 4 << 20, timeout = 30.0, same_host = true, provider = "soft"))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn map<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        offset: u64,
+        length: Option<u64>,
+        durability: &str,
+        accept_emulated: bool,
+        outstanding: usize,
+        unconfirmed: usize,
+        timeout: f64,
+        same_host: bool,
+        provider: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (options, settings) = mapping(
+            durability,
+            accept_emulated,
+            outstanding,
+            unconfirmed,
+            timeout,
+            same_host,
+            provider,
+        )?;
+        let end = match length {
+            Some(length) => Some(offset.checked_add(length).ok_or_else(errors::beyond)?),
+            None => None,
+        };
+        let client = self.inner(py)?;
+        let named = path.clone();
+        let work = async move {
+            let end = match end {
+                Some(end) => end,
+                None => client.stat(&path).await.map_err(Fault::client(&path))?.len,
+            };
+            client.map(&path, &options, offset..end, settings).await.map_err(Fault::client(&path))
+        };
+        promise(py, work, move |py, region| {
+            let length = region.len();
+            object(py, AsyncRegion { region: Kept::new(region), path: named, length })
+        })
+    }
+
+    /// See `Client.stat`.
+    fn stat<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner(py)?;
+        let work = async move { client.stat(&path).await.map_err(Fault::client(&path)) };
+        promise(py, work, |py, stat| Ok(stat_dict(py, &stat)?.into_any().unbind()))
+    }
+
+    /// See `Client.list`.
+    #[pyo3(signature = (path = String::new()))]
+    fn list<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner(py)?;
+        let work = async move { client.list(&path).await.map_err(Fault::client(&path)) };
+        promise(py, work, |py, found| {
+            let list = PyList::empty(py);
+            for entry in found {
+                list.append(entry_dict(py, &entry)?)?;
+            }
+            Ok(list.into_any().unbind())
+        })
+    }
+
+    /// See `Client.mkdir`.
+    fn mkdir<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner(py)?;
+        let work =
+            async move { client.create_directory(&path).await.map_err(Fault::client(&path)) };
+        promise(py, work, nothing)
+    }
+
+    /// See `Client.remove`.
+    fn remove<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner(py)?;
+        let work = async move { client.delete(&path).await.map_err(Fault::client(&path)) };
+        promise(py, work, nothing)
+    }
+
+    /// See `Client.rename`.
+    #[pyo3(signature = (source, target, *, replace = false))]
+    fn rename<'py>(
+        &self,
+        py: Python<'py>,
+        source: String,
+        target: String,
+        replace: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner(py)?;
+        let work = async move {
+            client.rename(&source, &target, replace).await.map_err(Fault::client(&source))
+        };
+        promise(py, work, nothing)
+    }
+
+    /// Ends the session. Its files and regions go on until they are closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.client.take(py)?);
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<landfast.aio.Client {}>", self.url)
+    }
+}
+
+impl AsyncClient {
+    fn inner(&self, py: Python<'_>) -> PyResult<client::Client> {
+        self.client.with(py, |client| client.clone())
+    }
+}
+
+/// An open file.
+#[pyclass(frozen, module = "landfast.aio")]
+#[derive(Debug)]
+pub(crate) struct AsyncFile {
+    file: Kept<Arc<client::File>>,
+    #[pyo3(get)]
+    path: String,
+}
+
+#[pymethods]
+impl AsyncFile {
+    /// See `File.read_at`.
+    fn read_at<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (file, path) = self.inner(py)?;
+        let work = async move {
+            let mut bytes = vec![0; length];
+            let got = file.read_at(offset, &mut bytes).await.map_err(Fault::client(&path))?;
+            bytes.truncate(got);
+            Ok(bytes)
+        };
+        promise(py, work, |py, bytes| Ok(PyBytes::new(py, &bytes).into_any().unbind()))
+    }
+
+    /// See `File.readinto_at`. The buffer is in use until the future is done, cancelled or not.
+    fn readinto_at<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ((file, path), target) = (self.inner(py)?, Target::of(buffer)?);
+        let mut target = Lent::new(target);
+        let work = async move {
+            let read = file.read_at(offset, target.held().bytes()).await;
+            // Given back before the caller goes on.
+            drop(target);
+            read.map_err(Fault::client(&path))
+        };
+        promise(py, work, |py, got| object_of(py, got))
+    }
+
+    /// See `File.write_at`. The buffer is in use until the future is done, cancelled or not.
+    fn write_at<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ((file, path), source) = (self.inner(py)?, Source::of(data)?);
+        let len = source.bytes().len();
+        let mut source = Lent::new(source);
+        let work = async move {
+            let written = file.write_at(offset, source.held().bytes()).await;
+            // Given back before the caller goes on.
+            drop(source);
+            written.map_err(Fault::client(&path))
+        };
+        promise(py, work, move |py, ()| object_of(py, len))
+    }
+
+    /// See `File.flush`.
+    fn flush<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (file, path) = self.inner(py)?;
+        let work = async move { file.flush().await.map_err(Fault::client(&path)) };
+        promise(py, work, nothing)
+    }
+
+    /// See `File.size`.
+    fn size<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (file, path) = self.inner(py)?;
+        let work = async move { file.stat().await.map_err(Fault::client(&path)) };
+        promise(py, work, |py, stat| object_of(py, stat.len))
+    }
+
+    /// See `File.truncate`.
+    fn truncate<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyAny>> {
+        let (file, path) = self.inner(py)?;
+        let work = async move { file.set_len(size).await.map_err(Fault::client(&path)) };
+        promise(py, work, nothing)
+    }
+
+    /// See `File.close`.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let file = self.file.take(py)?.and_then(Arc::into_inner);
+        let path = self.path.clone();
+        let work = async move {
+            match file {
+                Some(file) => file.close().await.map_err(Fault::client(&path)),
+                None => Ok(()),
+            }
+        };
+        promise(py, work, nothing)
+    }
+}
+
+impl AsyncFile {
+    fn inner(&self, py: Python<'_>) -> PyResult<(Arc<client::File>, String)> {
+        Ok((self.file.with(py, |file| Arc::clone(file))?, self.path.clone()))
+    }
+}
+
+/// A mapped region that tasks share. Its calls are carried out in the order in which they were made.
+#[pyclass(frozen, module = "landfast.aio")]
+#[derive(Debug)]
+pub(crate) struct AsyncRegion {
+    region: Kept<client::AsyncRegion>,
+    #[pyo3(get)]
+    path: String,
+    length: u64,
+}
+
+#[pymethods]
+impl AsyncRegion {
+    /// See `Region.write`. The bytes are copied by the call.
+    fn write<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = Source::of(data)?.bytes().to_vec();
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.write(offset, bytes).await }, nothing)
+    }
+
+    /// See `Region.commit`.
+    #[pyo3(signature = (offset = 0, length = None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: Option<u64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let length = length.unwrap_or_else(|| self.length.saturating_sub(offset));
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.commit(offset, length).await }, nothing)
+    }
+
+    /// See `Region.write_commit`. The bytes are copied by the call.
+    fn write_commit<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = Source::of(data)?.bytes().to_vec();
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.write_commit(offset, bytes).await }, nothing)
+    }
+
+    /// See `Region.read`.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.read(offset, length).await }, |py, bytes| {
+            Ok(PyBytes::new(py, &bytes).into_any().unbind())
+        })
+    }
+
+    /// See `Region.atomic_write`.
+    fn atomic_write<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        value: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.atomic_write(offset, value).await }, nothing)
+    }
+
+    /// See `Region.verify`.
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.verify(offset, length).await }, |py, crc| {
+            object_of(py, crc)
+        })
+    }
+
+    /// See `Region.state`.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.path().await }, |py, path| {
+            object_of(py, path.to_string())
+        })
+    }
+
+    /// See `Region.lost`.
+    fn lost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.inner(py)?;
+        self.promise(py, async move { region.lost().await }, |py, lost| {
+            let ranges: Vec<_> = lost.iter().map(|range| (range.start, range.end)).collect();
+            object_of(py, ranges)
+        })
+    }
+
+    /// Gives the region back when the calls that were made have ended. It commits nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.region.take(py)?);
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.length).unwrap_or(usize::MAX)
+    }
+}
+
+impl AsyncRegion {
+    fn inner(&self, py: Python<'_>) -> PyResult<client::AsyncRegion> {
+        self.region.with(py, |region| region.clone())
+    }
+
+    fn promise<'py, T: Send + 'static>(
+        &self,
+        py: Python<'py>,
+        work: impl Future<Output = Result<T, RegionError>> + Send + 'static,
+        make: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let fault = Fault::region(&self.path);
+        promise(py, async move { work.await.map_err(fault) }, make)
+    }
+}
+
+fn nothing(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {
+    Ok(py.None())
+}
+
+fn object<T: PyClass + Into<PyClassInitializer<T>>>(
+    py: Python<'_>,
+    value: T,
+) -> PyResult<Py<PyAny>> {
+    Ok(Py::new(py, value)?.into_any())
+}
+
+fn object_of<'py, T>(py: Python<'py>, value: T) -> PyResult<Py<PyAny>>
+where
+    T: IntoPyObjectExt<'py>,
+{
+    value.into_py_any(py)
+}

@@ -1,0 +1,256 @@
+//! A mapped region, driven by the calls of its owner.
+
+use std::collections::VecDeque;
+
+use client::{Finished, RegionError, Ticket};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::class_name;
+use crate::buffers::{Source, Target};
+use crate::errors::{self, Fault};
+use crate::runtime::Kept;
+
+/// A mapped region of a file: `Client.map`. Offsets count from the region's beginning.
+#[pyclass(frozen, module = "landfast")]
+#[derive(Debug)]
+pub(crate) struct Region {
+    held: Kept<Held>,
+    #[pyo3(get)]
+    path: String,
+    length: u64,
+}
+
+/// The region, and how many bytes each submitted operation brings; none for a commit.
+#[derive(Debug)]
+struct Held {
+    region: client::Region,
+    submitted: VecDeque<Option<usize>>,
+}
+
+impl Held {
+    /// The ticket of the oldest operation when it has ended, if it still is the one for which there is room.
+    fn finish(&mut self, room: Option<usize>, out: &mut [u8]) -> Result<Option<u64>, RegionError> {
+        if self.submitted.front() != Some(&room) {
+            return Ok(None);
+        }
+        let finished = self.region.finish(out);
+        self.submitted.pop_front();
+        finished.map(|Finished { ticket, .. }| Some(ticket.number()))
+    }
+}
+
+#[pymethods]
+impl Region {
+    /// Posts a write of a buffer and returns. The next commit that covers it makes it durable.
+    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let source = Source::of(data)?;
+        self.with(py, |held| held.region.write(offset, source.bytes()))
+    }
+
+    /// Returns when everything written before within the range is durable; without a length, to the region's end.
+    #[pyo3(signature = (offset = 0, length = None))]
+    fn commit(&self, py: Python<'_>, offset: u64, length: Option<u64>) -> PyResult<()> {
+        let length = length.unwrap_or_else(|| self.length.saturating_sub(offset));
+        self.with(py, |held| held.region.commit(offset, length))
+    }
+
+    /// Writes a buffer and returns when it is durable: one round trip.
+    fn write_commit(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let source = Source::of(data)?;
+        self.with(py, |held| held.region.write_commit(offset, source.bytes()))
+    }
+
+    /// `length` bytes at `offset`.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.check(offset, length)?;
+        PyBytes::new_with(py, length, |out| self.with(py, |held| held.region.read(offset, out)))
+    }
+
+    /// Fills a writable buffer from `offset` on.
+    fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let mut target = Target::of(buffer)?;
+        let len = target.len();
+        self.with(py, |held| held.region.read(offset, target.bytes()))?;
+        Ok(len)
+    }
+
+    /// Stores an integer of eight bytes, little-endian, at a multiple of 8, only if every earlier commit succeeded. It is
+    /// durable after a commit of its own.
+    fn atomic_write(&self, py: Python<'_>, offset: u64, value: u64) -> PyResult<()> {
+        self.with(py, |held| held.region.atomic_write(offset, value))
+    }
+
+    /// The CRC-32C of bytes of the region, computed by the server if it can.
+    fn verify(&self, py: Python<'_>, offset: u64, length: u32) -> PyResult<u32> {
+        self.with(py, |held| held.region.verify(offset, length))
+    }
+
+    /// Posts a write and its commit; `finish` says when the bytes are durable.
+    fn submit_write_commit(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        let source = Source::of(data)?;
+        self.submit(py, None, |region| region.submit_write_commit(offset, source.bytes()))
+    }
+
+    /// Posts a commit.
+    fn submit_commit(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<u64> {
+        self.submit(py, None, |region| region.submit_commit(offset, length))
+    }
+
+    /// Posts a read of at most 1 MiB; `finish` brings the bytes.
+    fn submit_read(&self, py: Python<'_>, offset: u64, length: u32) -> PyResult<u64> {
+        let room = usize::try_from(length).unwrap_or(usize::MAX);
+        self.submit(py, Some(room), |region| region.submit_read(offset, length))
+    }
+
+    /// Waits for the oldest submitted operation: its ticket, and the bytes of a read or None.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(u64, Option<Bound<'py, PyBytes>>)> {
+        loop {
+            let room = self.with(py, |held| {
+                held.submitted.front().copied().ok_or(RegionError::NothingOutstanding)
+            })?;
+            let mut ticket = None;
+            let bytes = PyBytes::new_with(py, room.unwrap_or(0), |out| {
+                ticket = self.with(py, |held| held.finish(room, out))?;
+                Ok(())
+            })?;
+            // None: another thread has taken that operation.
+            if let Some(ticket) = ticket {
+                return Ok((ticket, room.is_some().then_some(bytes)));
+            }
+        }
+    }
+
+    /// Gives the region back if the server has recalled it, for a program that makes no other call for long.
+    fn attend(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |held| held.region.attend())
+    }
+
+    /// How operations travel now, what a commit is worth, and why: a sentence.
+    #[getter]
+    fn state(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |held| Ok(held.region.path().to_string()))
+    }
+
+    /// Whether the region is in push mode now.
+    #[getter]
+    fn is_push(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| Ok(matches!(held.region.path(), client::Path::Push { .. })))
+    }
+
+    /// What a commit survives: "pmem", "storage" or "volatile"; None over SMB, whose server does not say.
+    #[getter]
+    fn durability(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        self.with(py, |held| Ok(class_name(held.region.path())))
+    }
+
+    /// Whether the server only emulates persistence: a commit then does not survive a loss of power.
+    #[getter]
+    fn is_emulated(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| {
+            Ok(matches!(held.region.path(), client::Path::Push { is_emulated: true, .. }))
+        })
+    }
+
+    /// Whether the server has asked for the region back: the next call gives it back and goes on over SMB.
+    #[getter]
+    fn is_recalled(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| Ok(held.region.is_recalled()))
+    }
+
+    /// Whether an earlier failure broke the region.
+    #[getter]
+    fn is_broken(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| Ok(held.region.is_broken()))
+    }
+
+    /// Ranges that no commit had confirmed when the region broke, as (begin, end).
+    #[getter]
+    fn lost(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
+        self.with(py, |held| {
+            Ok(held.region.lost().iter().map(|range| (range.start, range.end)).collect())
+        })
+    }
+
+    /// Submitted operations that `finish` has not returned.
+    #[getter]
+    fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |held| Ok(held.region.outstanding()))
+    }
+
+    /// Gives the region back. It commits nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held.take(py)?;
+        py.detach(|| drop(held));
+        Ok(())
+    }
+
+    /// Whether the region was given back.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.held.is_taken(py)
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.length).unwrap_or(usize::MAX)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<landfast.Region {}, {} bytes>", self.path, self.length)
+    }
+}
+
+impl Region {
+    pub(crate) fn new(region: client::Region, path: &str) -> Self {
+        let length = region.len();
+        let held = Held { region, submitted: VecDeque::new() };
+        Self { held: Kept::new(held), path: path.to_owned(), length }
+    }
+
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut Held) -> Result<T, RegionError> + Send,
+    ) -> PyResult<T> {
+        let outcome = self.held.with(py, act)?;
+        outcome.map_err(|error| Fault::region(&self.path)(error).raise(py))
+    }
+
+    fn submit(
+        &self,
+        py: Python<'_>,
+        room: Option<usize>,
+        post: impl FnOnce(&mut client::Region) -> Result<Ticket, RegionError> + Send,
+    ) -> PyResult<u64> {
+        self.with(py, |held| {
+            let ticket = post(&mut held.region)?;
+            held.submitted.push_back(room);
+            Ok(ticket.number())
+        })
+    }
+
+    /// Before memory is taken for an answer.
+    fn check(&self, offset: u64, length: usize) -> PyResult<()> {
+        let end = u64::try_from(length).ok().and_then(|length| offset.checked_add(length));
+        if end.is_some_and(|end| end <= self.length) { Ok(()) } else { Err(errors::beyond()) }
+    }
+}

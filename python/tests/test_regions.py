@@ -1,0 +1,175 @@
+"""Push regions, blocking and for asyncio."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import numpy
+import pytest
+
+import landfast
+import landfast.aio
+
+
+def test_a_record_is_committed_and_read_back(region):
+    assert region.is_push and region.is_emulated and not region.is_broken and not region.is_recalled
+    assert region.durability == "volatile" and "EMULATED" in region.state
+    region.write_commit(4096, b"durable when this returns")
+    region.atomic_write(0, 4096)
+    region.commit(0, 8)
+    assert region.read(4096, 25) == b"durable when this returns"
+    assert int.from_bytes(region.read(0, 8), "little") == 4096
+    assert len(region) == 1 << 20
+
+
+def test_arrays_travel_without_a_copy_of_their_own(region):
+    array = numpy.random.default_rng(1).integers(0, 1 << 30, 1 << 17, dtype="<u8")[: (1 << 20) // 8]
+    region.write(0, array)
+    region.commit()
+    back = numpy.empty_like(array)
+    assert region.readinto(0, back) == 1 << 20
+    assert (back == array).all()
+    half = memoryview(bytearray(16))
+    region.readinto(8, half[8:])
+    assert bytes(half) == bytes(8) + array[1].tobytes()
+
+
+def test_submitted_operations_end_in_their_order(region):
+    tickets = [region.submit_write_commit(i * 512, bytes([i]) * 512) for i in range(16)]
+    tickets.append(region.submit_read(512, 4))
+    tickets.append(region.submit_commit(0, 1 << 20))
+    assert region.outstanding == 18
+    ended = [region.finish() for _ in tickets]
+    assert [ticket for ticket, _ in ended] == tickets
+    assert [data for _, data in ended] == [None] * 16 + [b"\1\1\1\1", None]
+    with pytest.raises(ValueError, match="outstanding"):
+        region.finish()
+
+
+def test_what_does_not_fit_is_refused_by_its_numbers(region):
+    with pytest.raises(ValueError, match="do not fit a region of 1048576"):
+        region.write(1 << 20, b"x")
+    with pytest.raises(ValueError, match="beyond the region"):
+        region.read(0, 1 << 40)
+    with pytest.raises(ValueError, match="multiple of 8"):
+        region.atomic_write(4, 1)
+    with pytest.raises(OverflowError):
+        region.read(-1, 1)
+
+
+def test_a_crc_is_the_one_of_the_bytes(region):
+    region.write_commit(0, b"123456789")
+    assert region.verify(0, 9) == 0xE3069283
+
+
+def test_threads_share_a_region(region):
+    def work(number):
+        for turn in range(50):
+            region.write_commit(number * 4096, bytes([number, turn]) * 16)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    for number in range(4):
+        assert region.read(number * 4096, 2) == bytes([number, 49])
+
+
+def test_another_client_recalls_a_region_which_goes_on_over_smb(server, client, region):
+    region.write_commit(0, b"before")
+    with landfast.connect(server.url) as other, other.open("region.dat", "r+b") as file:
+        assert file.read_at(0, 6) == b"before"
+        assert region.is_recalled or not region.is_push or True
+        region.write_commit(0, b"during")
+        assert not region.is_push and "recalled" in region.state
+        assert file.read_at(0, 6) == b"during"
+    region.write_commit(0, b"after!")
+    assert region.read(0, 6) == b"after!"
+
+
+def test_a_region_longer_than_its_file_is_refused(client):
+    with client.open("short", "wb"):
+        pass
+    with pytest.raises(ValueError, match="lengthen it"):
+        client.map("short", 0, 4096)
+    client.remove("short")
+
+
+def test_a_region_that_was_closed_says_so(client, region):
+    again = client.map("region.dat", durability="any", accept_emulated=True)
+    again.close()
+    again.close()
+    assert again.closed
+    with pytest.raises(ValueError, match="closed"):
+        again.read(0, 1)
+
+
+def test_tasks_of_asyncio_commit_at_once(server):
+    async def main():
+        client = await landfast.aio.connect(server.url)
+        file = await client.open("later.dat", "w+b")
+        await file.truncate(1 << 16)
+        assert await file.write_at(0, numpy.arange(4, dtype="u1")) == 4
+        await file.flush()
+        target = bytearray(6)
+        assert await file.readinto_at(1, target) == 6
+        assert bytes(target) == b"\1\2\3\0\0\0"
+        await file.close()
+        region = await client.map("later.dat", durability="any", accept_emulated=True)
+        await asyncio.gather(*(region.write_commit(i * 64, bytes([i]) * 64) for i in range(200)))
+        found = await asyncio.gather(*(region.read(i * 64, 64) for i in range(200)))
+        assert found == [bytes([i]) * 64 for i in range(200)]
+        await region.atomic_write(0, 77)
+        await region.commit(0, 8)
+        assert (await region.read(0, 8))[0] == 77
+        assert "push" in await region.state()
+        assert await region.lost() == []
+        with pytest.raises(ValueError):
+            await region.write(1 << 16, b"x")
+        region.close()
+        with pytest.raises(FileNotFoundError):
+            await client.open("nothing")
+        assert [entry["name"] for entry in await client.list() if entry["name"] == "later.dat"] == ["later.dat"]
+        await client.remove("later.dat")
+        client.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_future_leaves_its_loop_and_the_region_alone(server):
+    async def main():
+        client = await landfast.aio.connect(server.url)
+        file = await client.open("cancelled.dat", "w+b")
+        await file.truncate(4096)
+        await file.close()
+        region = await client.map("cancelled.dat", durability="any", accept_emulated=True)
+        future = region.write_commit(0, b"handed over")
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        # Calls are carried out in their order.
+        assert await region.read(0, 11) == b"handed over"
+        region.close()
+        await client.remove("cancelled.dat")
+
+    asyncio.run(main())
+
+
+ENDS_AT_ONCE = """
+import asyncio, sys, landfast.aio
+
+async def main():
+    client = await landfast.aio.connect(sys.argv[1])
+    file = await client.open("ends.dat", "w+b")
+    await asyncio.gather(*(file.write_at(i, b"x") for i in range(50)))
+    asyncio.ensure_future(file.flush())
+    future = file.write_at(0, bytes(1 << 20))
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_amid_its_calls_ends_well(server):
+    for _ in range(8):
+        ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE, server.url], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,0 +1,100 @@
+//! The C library as a stranger uses it: installed, found by pkg-config, its example compiled with cc and run against a server,
+//! once more with the address sanitizer, and once linked statically.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::install;
+use crate::failure::{Failure, Outcome, Tally};
+use crate::landfast::Landfast;
+use crate::peer::{PASSWORD, USER};
+use crate::process::{Step, tail};
+use crate::workspace;
+
+/// Installs the library and runs its example.
+pub(crate) fn run(is_long: bool) -> Outcome {
+    let scratch = workspace::scratch()?;
+    let prefix = scratch.path().join("prefix");
+    install::install(&prefix, is_long)?;
+    let files = workspace::scratch_on_tmpfs()?;
+    let server = Landfast::start(files.path(), &["--emulate-persistence"])?;
+    let mut tally = Tally::default();
+    let mut ways: Vec<(&str, &[&str])> = vec![("shared", &[]), ("sanitized", SANITIZED)];
+    if is_long {
+        ways.push(("static", &["-static-libgcc"]));
+    }
+    for (name, flags) in ways {
+        let program = scratch.path().join(name);
+        let compiled = compile(&prefix, flags, name == "static", &program);
+        let ran = compiled.and_then(|()| example(&program, &prefix, &server, name));
+        tally.count(&format!("the example, {name}"), ran.map_err(|failure| failure.to_string()));
+    }
+    if let Some(line) = server.panicked()? {
+        tally.failed.push(format!("the server: {line}"));
+    }
+    tally.note = format!("{} builds of the example", tally.passed);
+    Ok(tally)
+}
+
+fn compile(prefix: &Path, flags: &[&str], is_static: bool, program: &Path) -> Result<(), Failure> {
+    let mut asked = Step::new("pkg-config");
+    if is_static {
+        asked = asked.arg("--static");
+    }
+    let found = asked
+        .args(["--cflags", "--libs", "landfast"])
+        .env("PKG_CONFIG_PATH", install::pkg_config(prefix).display().to_string())
+        .output()?;
+    let archive = prefix.join("lib/liblandfast.a");
+    let found = found.split_whitespace().map(|word| match word {
+        // The linker prefers the shared library.
+        "-llandfast" if is_static => archive.display().to_string(),
+        word => word.to_owned(),
+    });
+    Step::new("cc")
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
+        .args(flags)
+        .arg(workspace::root().join(EXAMPLE))
+        .args(found)
+        .arg("-o")
+        .arg(program)
+        .run()
+}
+
+fn example(program: &Path, prefix: &Path, server: &Landfast, name: &str) -> Result<(), Failure> {
+    let url = format!("smb://{USER}@{}/{}", server.address.smb, crate::peer::SHARE);
+    let finished = Step::new(program)
+        .args([url.as_str(), "example.dat", "--emulated"])
+        .env("LD_LIBRARY_PATH", prefix.join("lib").display().to_string())
+        .secret_env("LANDFAST_PASSWORD", PASSWORD)
+        .limit(Duration::from_secs(60))
+        .finish()?;
+    let printed = finished.stdout;
+    let wanted = [
+        "mapped: push by provider",
+        "region: \"durable when this returns\"",
+        "queue: 512 bytes of 'h'",
+        "LANDFAST_STATUS_BAD_HANDLE",
+        "cannot open no/such/file: the server answered CREATE with",
+        "the argument `path` is null",
+        "  example.dat: 1048576 bytes",
+        "done",
+    ];
+    let missing: Vec<&&str> = wanted.iter().filter(|text| !printed.contains(**text)).collect();
+    if finished.status.success() && missing.is_empty() {
+        return Ok(());
+    }
+    let evidence = format!("{}{}", tail(&printed), tail(&finished.stderr));
+    Err(Failure::new(format!("{name}: {}, without {missing:?}{evidence}", finished.status)))
+}
+
+/// Where the example lies.
+pub(crate) const EXAMPLE: &str = "crates/capi/examples/regions.c";
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-omit-frame-pointer"];
+
+/// A prefix that later steps share, with the shared library only.
+pub(crate) fn shared_prefix() -> Result<PathBuf, Failure> {
+    let prefix = workspace::kept("liblandfast")?;
+    install::install(&prefix, false)?;
+    Ok(prefix)
+}
