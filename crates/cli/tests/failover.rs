@@ -106,7 +106,7 @@ fn a_file_comes_back_at_the_server_that_serves_its_share_next() {
         // Nobody else has got the file meanwhile.
         let other = Client::connect(&pair.url(), &ConnectOptions::default()).unwrap();
         assert_eq!(other.inner().negotiated().server_guid, SERVER, "to clients it is one server");
-        assert!(other.open("f", &OpenOptions::read()).is_err());
+        other.open("f", &OpenOptions::read()).unwrap_err();
     }
     drop(server);
     let _server = pair.serve(pair.second);

@@ -163,11 +163,11 @@ fn smbclient_lists_and_gets_a_volume() {
     fs::write(&local, "small").unwrap();
     for command in [format!("put {} disk", local.display()), "rm disk".to_owned()] {
         let output = smbclient(&server, &command);
-        let text =
-            String::from_utf8_lossy(&output.stdout) + &*String::from_utf8_lossy(&output.stderr);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
         assert!(text.contains("NT_STATUS_"), "{command}: {text}");
     }
-    assert_eq!(self::client(&server).stat("disk").unwrap().len, len);
+    assert_eq!(client(&server).stat("disk").unwrap().len, len);
 }
 
 #[test]

@@ -155,30 +155,8 @@ impl Settings {
     /// Reads the config file, if one is named, and applies the command line on top.
     pub(crate) fn gather(options: &Serve) -> Result<Self, Failure> {
         let file = File::of(options)?;
-        let mut shares = file.share;
-        if let Some(path) = &options.directory {
-            shares.push(Share::new("data", path.clone()));
-        }
-        for text in &options.shares {
-            shares.push(arguments::share(text)?);
-        }
-        for text in &options.devices {
-            arguments::device(text, &mut shares)?;
-        }
-        for text in &options.volumes {
-            arguments::volume(text, &mut shares)?;
-        }
-        people::check_volumes(&shares)?;
-        for text in &options.guests {
-            arguments::guests(text, &mut shares)?;
-        }
-        for text in &options.residency {
-            arguments::residency(text, &mut shares)?;
-        }
         let mut flash_budget = file.flash_budget;
-        for text in &options.flash_budgets {
-            arguments::flash_budget(text, &mut flash_budget, &mut shares)?;
-        }
+        let shares = shares(options, file.share, &mut flash_budget)?;
         let given = options.users.iter().map(|text| arguments::user(text));
         let users = people::accounts(file.user, given.collect::<Result<_, _>>()?)?;
         shares.iter().try_for_each(people::check_share)?;
@@ -236,6 +214,37 @@ impl Settings {
             config: options.config.clone(),
         })
     }
+}
+
+/// The shares of the file, and what the command line says of these and of others.
+fn shares(
+    options: &Serve,
+    mut shares: Vec<Share>,
+    flash_budget: &mut Option<u64>,
+) -> Result<Vec<Share>, Failure> {
+    if let Some(path) = &options.directory {
+        shares.push(Share::new("data", path.clone()));
+    }
+    for text in &options.shares {
+        shares.push(arguments::share(text)?);
+    }
+    for text in &options.devices {
+        arguments::device(text, &mut shares)?;
+    }
+    for text in &options.volumes {
+        arguments::volume(text, &mut shares)?;
+    }
+    people::check_volumes(&shares)?;
+    for text in &options.guests {
+        arguments::guests(text, &mut shares)?;
+    }
+    for text in &options.residency {
+        arguments::residency(text, &mut shares)?;
+    }
+    for text in &options.flash_budgets {
+        arguments::flash_budget(text, flash_budget, &mut shares)?;
+    }
+    Ok(shares)
 }
 
 fn provider(

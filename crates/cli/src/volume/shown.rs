@@ -294,7 +294,7 @@ mod tests {
 
         fn status(&self, offset: u64, len: u64) -> Result<Extent, BlockError> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            let state = if offset / 512 % 2 == 0 { State::Data } else { State::Hole };
+            let state = if (offset / 512).is_multiple_of(2) { State::Data } else { State::Hole };
             Ok(Extent { len: len.min(512), state })
         }
 

@@ -69,7 +69,7 @@ impl World<'_> {
 
     /// The first operation and whose ring it is for, unless that one has revoked what the connection may do, or nothing gets
     /// through.
-    fn next_operation(&mut self, number: u64) -> Option<(u8, Operation)> {
+    fn next_operation(&self, number: u64) -> Option<(u8, Operation)> {
         let connection = self.connections.get(&number)?;
         let (target, life) = (connection.ends[1].0, connection.lives[1]);
         let is_dead = connection.is_silent || connection.is_over[1];

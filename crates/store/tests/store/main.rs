@@ -1,4 +1,5 @@
 //! Stores of several daemons, each a process of its own that can be killed.
+#![cfg(test)]
 
 mod clients;
 mod copies;

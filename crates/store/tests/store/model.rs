@@ -120,7 +120,7 @@ impl Run {
         assert!(out == self.bytes[at..at + out.len()], "{} bytes at {at}", out.len());
     }
 
-    fn compare_all(&mut self) {
+    fn compare_all(&self) {
         let mut out = vec![0; LEN];
         // Several times: reads take turns among the copies.
         for _ in 0..4 {
