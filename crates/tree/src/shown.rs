@@ -195,10 +195,10 @@ mod tests {
             assert_eq!(entry.set_sparse(MaySet::TEST, true), Ok(()));
             assert_eq!(entry.zero(Span { start: 0, end: 9 }), Ok(()));
             let cannot = Err(ShareError::CannotDelete);
-            assert_eq!(share.remove(MayRemove::TEST, &path("disk"), entry.key(), false), cannot);
+            assert_eq!(share.remove(MayRemove::TEST, &path("Disk"), entry.key(), false), cannot);
             let to = path("other");
             assert_eq!(
-                share.rename(MayRemove::TEST, &path("disk"), &to, entry.key(), None),
+                share.rename(MayRemove::TEST, &path("Disk"), &to, entry.key(), None),
                 cannot
             );
             let replace = Some(Replace::of(entry.key(), MayRemove::TEST));
