@@ -218,7 +218,7 @@ impl AsyncFile {
             drop(target);
             read.map_err(Fault::client(&path))
         };
-        promise(py, work, |py, got| object_of(py, got))
+        promise(py, work, |py, got| got.into_py_any(py))
     }
 
     /// See `File.write_at`. The buffer is in use until the future is done, cancelled or not.

@@ -131,7 +131,7 @@ impl<T: Send> Kept<T> {
         }
         let done = py.detach(|| {
             let mut slot = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.as_deref_mut().map(|value| act(value))
+            slot.as_deref_mut().map(act)
         });
         done.ok_or_else(errors::closed)
     }

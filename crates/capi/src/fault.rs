@@ -119,11 +119,10 @@ impl Fault {
     }
 
     fn nt_status(&self) -> NtStatus {
-        let error = match self {
-            Self::Client { error, .. } | Self::Region { error: RegionError::Server(error), .. } => {
-                error
-            }
-            _ => return NtStatus::SUCCESS,
+        let (Self::Client { error, .. } | Self::Region { error: RegionError::Server(error), .. }) =
+            self
+        else {
+            return NtStatus::SUCCESS;
         };
         error.status().unwrap_or(NtStatus::SUCCESS)
     }

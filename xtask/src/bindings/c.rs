@@ -19,9 +19,9 @@ pub(crate) fn run(is_long: bool) -> Outcome {
     let files = workspace::scratch_on_tmpfs()?;
     let server = Landfast::start(files.path(), &["--emulate-persistence"])?;
     let mut tally = Tally::default();
-    let mut ways: Vec<(&str, &[&str])> = vec![("shared", &[]), ("sanitized", SANITIZED)];
+    let mut ways = vec![("shared", PLAIN), ("sanitized", SANITIZED)];
     if is_long {
-        ways.push(("static", &["-static-libgcc"]));
+        ways.push(("static", PLAIN));
     }
     for (name, flags) in ways {
         let program = scratch.path().join(name);
@@ -90,6 +90,7 @@ fn example(program: &Path, prefix: &Path, server: &Landfast, name: &str) -> Resu
 
 /// Where the example lies.
 pub(crate) const EXAMPLE: &str = "crates/capi/examples/regions.c";
+const PLAIN: &[&str] = &[];
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-omit-frame-pointer"];
 
 /// A prefix that later steps share, with the shared library only.
