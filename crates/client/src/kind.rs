@@ -62,12 +62,10 @@ impl ClientError {
             Self::Authentication(_) | Self::ConfigSigning => ErrorKind::Logon,
             Self::Connection(_) => ErrorKind::Connection,
             Self::ConfigName(_) => ErrorKind::InvalidName,
-            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::ConfigUrl(_)
             | Self::ConfigTooLong { .. }
             | Self::ConfigEncryption
             | Self::ConfigRegion(_) => ErrorKind::Config,
-            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::HostThread | Self::HostRandom => ErrorKind::Host,
         }
     }
