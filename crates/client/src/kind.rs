@@ -66,7 +66,6 @@ impl ClientError {
             | Self::ConfigTooLong { .. }
             | Self::ConfigEncryption
             | Self::ConfigRegion(_) => ErrorKind::Config,
-            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::HostThread | Self::HostRandom => ErrorKind::Host,
         }
     }

@@ -236,7 +236,8 @@ pub(super) fn dial(inner: &Inner, member: MemberId) {
         };
         drop(state);
         let named = options.addresses.iter().find(|(of, _)| *of == member);
-        let address = named.map_or_else(|| SocketAddr::new(link.ip(), port), |(_, address)| *address);
+        let address =
+            named.map_or_else(|| SocketAddr::new(link.ip(), port), |(_, address)| *address);
         let dialed = Channel::dial(options, &hub.environment, &inner.ring, address, &ticket);
         let mut state = hub.lock();
         if state.links.get_mut(peer).is_none() {
