@@ -58,10 +58,10 @@ impl ClientError {
             | Self::PeerUnproven(_)
             | Self::PeerListing { .. }
             | Self::PeerListingEndless => ErrorKind::Protocol,
+            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::Authentication(_) | Self::ConfigSigning => ErrorKind::Logon,
             Self::Connection(_) => ErrorKind::Connection,
             Self::ConfigName(_) => ErrorKind::InvalidName,
-            Self::PeerNotPersistent => ErrorKind::NotSupported,
             Self::ConfigUrl(_)
             | Self::ConfigTooLong { .. }
             | Self::ConfigEncryption

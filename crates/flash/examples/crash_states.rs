@@ -3,8 +3,8 @@
 //! `cargo run --release -p landfast-flash --example crash_states -- [STATES [SEED]]`, 500,000 states without more. A state
 //! that loses or tears what was acknowledged ends the program with the seed of its run.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
+#[path = "../tests/support/numbers.rs"]
+mod numbers;
 
 #[path = "../tests/support/crash_run.rs"]
 mod crash_run;

@@ -2,7 +2,8 @@
 //! machine that ignores flushes. `examples/crash_states.rs` tries as many states as it is told to.
 
 #[cfg(test)]
-mod support;
+#[path = "support/numbers.rs"]
+mod numbers;
 
 #[cfg(test)]
 #[path = "support/crash_run.rs"]

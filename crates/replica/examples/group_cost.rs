@@ -190,7 +190,7 @@ fn group(
                 listen: engines
                     .iter()
                     .find(|(of, ..)| of.0 == me)
-                    .map_or(([127, 0, 0, 1], 0).into(), |(_, engine, _)| *engine),
+                    .map_or_else(|| ([127, 0, 0, 1], 0).into(), |(_, engine, _)| *engine),
                 addresses: engines.iter().map(|(of, _, through)| (*of, *through)).collect(),
                 polling,
             }),

@@ -113,9 +113,9 @@ fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
         for arm in &plan.arms {
             let mut server = limited::Server::start(arm, path, plan.len, plan.budget, &plan.wait)?;
             let warm = plan.time / 3;
-            let (outcome, cpu) = if arm.starts_with("push") || arm == "eager" {
-                let mut reader =
-                    reads::Reader::open(&mut server, *connections, arm != "push-nocrc")?;
+            let is_iwarp = arm.starts_with("push") || arm == "eager" || arm == "messages";
+            let (outcome, cpu) = if is_iwarp {
+                let mut reader = reads::Reader::open(&mut server, *connections, arm)?;
                 reader.run(warm, plan.len)?;
                 let before = server.cpu()?;
                 (reader.run(plan.time, plan.len)?, server.cpu()? - before)

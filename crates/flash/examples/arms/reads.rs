@@ -34,9 +34,10 @@ impl Reader {
     pub(crate) fn open(
         server: &mut Server,
         connections: usize,
-        crc: bool,
+        arm: &str,
     ) -> Result<Self, Failure> {
-        Self::open_with(server, connections, crc, PollPolicy::Spin, false)
+        let (crc, by_messages) = (arm == "push" || arm == "eager", arm == "messages");
+        Self::open_with(server, connections, crc, PollPolicy::Spin, by_messages)
     }
 
     pub(crate) fn open_with(
@@ -54,14 +55,13 @@ impl Reader {
         for number in 0..connections as u64 {
             let config = QpConfig { crc, ..QpConfig::default() };
             let qp = engine.connect(server.address, config, &[])?;
-            'established: loop {
+            loop {
                 engine.wait(None);
                 engine.poll(&mut events);
-                for event in events.drain(..) {
-                    match event {
-                        Event::Established { .. } => break 'established,
-                        other => return Err(format!("no connection: {other:?}").into()),
-                    }
+                match events.pop() {
+                    None => {}
+                    Some(Event::Established { .. }) => break,
+                    Some(other) => return Err(format!("no connection: {other:?}").into()),
                 }
             }
             let line = server.line()?;

@@ -8,7 +8,7 @@ use flash::{MediumDevice, Pool, map_device};
 use pmem::Medium;
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, check};
 
-use super::support::Numbers;
+use super::numbers::Numbers;
 
 /// Bytes of the region: more pages than one write-back joins to one write.
 pub(crate) const LEN: usize = 20 * 4096;

@@ -1,6 +1,8 @@
-//! A device that fails, waits and cuts short as a test tells it to, and numbers that a seed decides.
+//! A device that fails, waits and cuts short as a test tells it to; and, in a file of their own, numbers.
 
-#![allow(dead_code, reason = "each program of tests uses a part")]
+#![allow(dead_code, unused_imports, reason = "each program of tests uses a part")]
+
+mod numbers;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,26 +11,7 @@ use std::sync::{Condvar, Mutex};
 use flash::{Device, Extent, MediumDevice};
 use pmem::MediumError;
 
-/// Numbers that a seed decides (xorshift64*).
-#[derive(Debug)]
-pub(crate) struct Numbers(u64);
-
-impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| u8::try_from(self.below(256)).unwrap()).collect()
-    }
-}
+pub(crate) use numbers::Numbers;
 
 /// The faults of a device at present.
 #[derive(Debug, Default)]

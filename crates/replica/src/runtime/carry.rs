@@ -13,7 +13,7 @@
 //! always send: no two members wait for each other. A reader that sent on the connection that it has dialed could meet one at
 //! the other end that does the same, and both would wait for room that only they could make.
 //!
-//! Where there is a [`Channel`], records go by it. The carrier then looks for their ends too, and a writer looks until its own
+//! Where there is a [`crate::one_sided::Channel`], records go by it. The carrier then looks for their ends too, and a writer looks until its own
 //! record is committed: nobody has to be woken.
 
 use std::collections::VecDeque;
@@ -22,35 +22,15 @@ use std::time::{Duration, Instant};
 
 use log::Lsn;
 
+use super::carrier::{Carrier, Way};
 use super::carrying::Owed;
 use super::hub::{Hub, State, Work};
 use super::inner::Inner;
 use crate::core::{Action, Event, Lane, News};
 use crate::message::{Message, Peer};
-use crate::names::{Epoch, MemberId, MemberSet};
-use crate::one_sided::{Channel, OneSidedError};
+use crate::names::{MemberId, MemberSet};
+use crate::one_sided::OneSidedError;
 use crate::wire::Sender;
-
-/// What its thread needs.
-#[derive(Debug, Default)]
-pub(super) struct Carrier {
-    bytes: Vec<u8>,
-    way: Option<Way>,
-}
-
-/// The one-sided way to a member.
-#[derive(Debug)]
-struct Way {
-    peer: Peer,
-    channel: Box<Channel>,
-    /// Records go by it: all that went by messages before is durable there.
-    is_used: bool,
-    epoch: Epoch,
-    /// The ranges that are durable there and of which the member has not been told, by their ends.
-    untold: VecDeque<Lsn>,
-    /// The member has been told of everything below.
-    told: Lsn,
-}
 
 /// How far a thread carries.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::carry::Carrier;
+use super::carrier::Carrier;
 use super::hub::{Hub, State};
 use super::ranges::Ranges;
 use super::volumes::Volumes;

@@ -10,13 +10,14 @@
 //!   inner     what the threads share
 //!   connections  who is connected
 //!   links     the threads of connections: dial, read, copy
-//!   carrying, carry  who sends what goes to a member
-//!   ways      one-sided ways between members
+//!   carrying, carrier, carry  who sends what goes to a member
+//!   ways, making_ways  one-sided ways between members
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
 //!   events    what operators are told
 //! ```
 
+mod carrier;
 mod carry;
 mod carrying;
 mod connections;
@@ -25,6 +26,7 @@ mod events;
 mod hub;
 mod inner;
 mod links;
+mod making_ways;
 mod ranges;
 mod rpo;
 mod storage;
@@ -282,7 +284,7 @@ impl Member {
             self.spawn("sender", move |inner| carry::carry(inner, other))?;
             self.spawn("copier", move |inner| links::copy(inner, other))?;
             if self.inner.has_ways() {
-                self.spawn("way", move |inner| ways::dial(inner, other))?;
+                self.spawn("way", move |inner| making_ways::dial(inner, other))?;
             }
         }
         Ok(())

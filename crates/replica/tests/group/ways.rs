@@ -31,8 +31,8 @@ fn write_on(group: &mut Group, source: u8, end: impl FnOnce(&mut Group)) -> Vec<
         for (writer, count) in (0_u64..).zip(&counts) {
             let (device, stops) = (&devices[0], &stops);
             scope.spawn(move || {
-                for round in 1_u64.. {
-                    let bytes = round.to_le_bytes().repeat(512 * (1 + round as usize % 3));
+                for (round, pages) in (1_u64..).zip([1, 2, 3].into_iter().cycle()) {
+                    let bytes = round.to_le_bytes().repeat(512 * pages);
                     let done = device.write(writer * AREA, &bytes, Survives::Durable);
                     if done.is_err() || stops.load(Ordering::SeqCst) {
                         return;

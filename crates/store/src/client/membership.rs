@@ -49,28 +49,24 @@ impl Membership {
         self.check()?;
         let mut state = self.lock();
         change(&mut state.writes);
-        state.beat += 1;
-        let record = ClientRecord {
-            format: FORMAT,
-            beat: state.beat,
-            lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
-            dead: false,
-            writes: state.writes.clone(),
-        };
-        let value = record.emit();
-        let is_first = state.version.is_none();
-        let put = Change { key: &self.key, value: Some(&value), durable: is_first };
-        match self.meta.swap(put, &[(&self.key, state.version)])? {
-            Some(version) => {
+        loop {
+            state.beat += 1;
+            let record = ClientRecord {
+                format: FORMAT,
+                beat: state.beat,
+                lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+                dead: false,
+                writes: state.writes.clone(),
+            };
+            let value = record.emit();
+            let is_first = state.version.is_none();
+            let put = Change { key: &self.key, value: Some(&value), durable: is_first };
+            if let Some(version) = self.meta.swap(put, &[(&self.key, state.version)])? {
                 state.version = Some(version);
-                Ok(())
+                return Ok(());
             }
-            None => {
-                self.recover(&mut state)?;
-                drop(state);
-                // What changed is not in the record yet.
-                self.say(|_| {})
-            }
+            // Where the record is this client's own, what changed is not in it yet: once more.
+            self.recover(&mut state)?;
         }
     }
 

@@ -100,7 +100,7 @@ struct Shared {
     /// A ping has been answered since somebody looked.
     has_news: AtomicBool,
     /// This very value, for the threads that ping.
-    own: Weak<Shared>,
+    own: Weak<Self>,
 }
 
 #[derive(Debug)]

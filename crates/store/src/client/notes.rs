@@ -85,7 +85,7 @@ impl Region {
             let environment = &self.shared.options.environment;
             let line = Control::connect(address, environment, CALL_PATIENCE).map_err(failed)?;
             let incarnation = line.incarnation();
-            if known.keeper.get_or_insert((server.clone(), incarnation)).1 != incarnation {
+            if known.keeper.get_or_insert_with(|| (server.clone(), incarnation)).1 != incarnation {
                 return Err(StoreError::NotesLost(self.name.clone()));
             }
             known.line = Some(line);

@@ -223,7 +223,7 @@ impl Session {
         if parts.lease.left().is_zero() || parts.lease.incarnation() != self.incarnation {
             return Err(plain(Status::NO_LEASE));
         }
-        let found = parts.pieces.get(region, piece).ok_or(plain(Status::NO_PIECE))?;
+        let found = parts.pieces.get(region, piece).ok_or_else(|| plain(Status::NO_PIECE))?;
         let may = |claims: &Claims| {
             let header = found.header();
             if claims.region != RegionId(0) && claims.generation < header.generation {

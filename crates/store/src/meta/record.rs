@@ -106,7 +106,7 @@ impl From<DurabilityClass> for Class {
 
 impl std::fmt::Display for Class {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Volatile => "volatile",
             Self::Storage => "storage",
             Self::Pmem => "pmem",

@@ -65,8 +65,8 @@ pub(super) const FAULTS: &[Fault] = &[
         places: &[
             Place {
                 file: "crates/client/src/region/tenure.rs",
-                right: "state.is_ours && state.breaks_before == self.arrived()",
-                wrong: "PLANTED || state.is_ours && state.breaks_before == self.arrived()",
+                right: "self.is_ours && self.breaks_before == self.arrived()",
+                wrong: "PLANTED || self.is_ours && self.breaks_before == self.arrived()",
             },
             Place {
                 file: "crates/client/src/region/tenure.rs",
