@@ -23,7 +23,7 @@ struct Arm {
 
 impl Arm {
     fn new(name: &'static str) -> Self {
-        let took = Histogram::new(3).expect("three digits are possible");
+        let took = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are possible");
         Self { name, took, seconds: 0.0 }
     }
 }
@@ -212,3 +212,5 @@ fn report(options: &Bench, arms: &[Arm]) -> Result<(), Failure> {
 
 /// The plain file is no longer than this, whatever the region is.
 const PLAIN_MAX: u64 = 256 << 20;
+/// A minute: what takes longer counts as so long.
+const LONGEST_NS: u64 = 60_000_000_000;
