@@ -97,7 +97,14 @@ pub(super) fn play(
 struct Part {
     operation: usize,
     server: u32,
+    misses: bool,
     stage: u8,
+}
+
+impl Part {
+    fn next(self) -> Self {
+        Self { stage: self.stage + 1, ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +128,12 @@ impl Stations {
     fn new(count: u32, lanes: u32) -> Self {
         let (count, all) = (count as usize, (count * lanes) as usize);
         Self { lanes, free: vec![0; all], worked: vec![0; count] }
+    }
+
+    /// What a station has taken on and not done yet.
+    fn ahead(&self, at: usize, now: u64) -> u64 {
+        let from = at * self.lanes as usize;
+        self.free[from..from + self.lanes as usize].iter().map(|it| it.saturating_sub(now)).sum()
     }
 
     /// When what comes now, and takes `cost`, is through.
@@ -207,7 +220,8 @@ impl<'a> Run<'a> {
         for of in 0..self.work.fan {
             // Stripes and copies lie at servers in a row.
             let server = (first + of) % self.servers;
-            self.order(begins, Part { operation: at, server, stage: 0 });
+            let misses = self.below(100) < self.work.misses;
+            self.order(begins, Part { operation: at, server, misses, stage: 0 });
         }
     }
 
@@ -235,53 +249,45 @@ impl<'a> Run<'a> {
         self.stations[kind as usize].serve(at, now, cost as u64)
     }
 
-    /// The part goes through its next station.
+    /// The part goes through its next station, and comes to the one behind it when that is over: a station sees what
+    /// comes in the order in which it comes.
     fn step(&mut self, now: u64, part: Part) {
         self.now = now;
         let (costs, work) = (*self.costs, *self.work);
-        let Operation { client, .. } = self.operations[part.operation];
-        let (out, back) = (work.request as f64, work.response as f64);
-        let bytes = out.max(back);
-        let nic = |bytes: f64| bytes / costs.nic_bytes_per_s * 1e9;
+        let client = self.operations[part.operation].client;
         let server = part.server;
-        let then = match part.stage {
-            0 => {
-                let cost = costs.client_ns + costs.client_byte_ns * bytes;
-                self.serve(Station::ClientCore, client, now, cost)
+        let (out, back) = (work.request as f64, work.response as f64);
+        let nic = |bytes: f64| bytes / costs.nic_bytes_per_s * 1e9;
+        let (client_rack, server_rack) = (client / RACK, server / RACK);
+        let crosses = client_rack != server_rack;
+        let uplink = |bytes: f64| bytes / self.uplink_bytes_per_s * 1e9;
+        let bytes = out.max(back);
+        let (kind, at, cost) = match part.stage {
+            0 => (Station::ClientCore, client, costs.client_ns + costs.client_byte_ns * bytes),
+            1 => (Station::ClientOut, client, nic(out)),
+            2 | 10 => return self.order(now + costs.wire_ns as u64, part.next()),
+            3 | 12 if crosses => {
+                (Station::Uplink, client_rack, uplink(if part.stage == 3 { out } else { back }))
             }
-            1 => self.serve(Station::ClientOut, client, now, nic(out)),
-            2 => self.between(client, server, now, out),
-            3 => self.serve(Station::ServerIn, server, now, nic(out)),
-            4 => {
-                let cost = costs.engine_ns + costs.engine_byte_ns * bytes;
-                self.serve(Station::Engine, server, now, cost)
+            4 | 11 if crosses => {
+                (Station::Uplink, server_rack, uplink(if part.stage == 4 { out } else { back }))
             }
-            5 if self.below(100) < work.misses => {
-                let took = self.serve(Station::Engine, server, now, costs.miss_ns);
+            5 => (Station::ServerIn, server, nic(out)),
+            6 => (Station::Engine, server, costs.engine_ns + costs.engine_byte_ns * bytes),
+            7 if part.misses => (Station::Engine, server, costs.miss_ns),
+            8 if part.misses => {
                 let lanes = f64::from(self.flash_lanes);
-                let whole = lanes * 1e9 / costs.flash_iops;
-                let cost = whole.max(lanes * bytes / costs.flash_bytes_per_s * 1e9);
-                self.serve(Station::Flash, server, took, cost)
+                let cost = (lanes * 1e9 / costs.flash_iops)
+                    .max(lanes * bytes / costs.flash_bytes_per_s * 1e9);
+                (Station::Flash, server, cost)
             }
-            5 => now,
-            6 => self.serve(Station::ServerOut, server, now, nic(back)),
-            7 => self.between(server, client, now, back),
-            8 => self.serve(Station::ClientIn, client, now, nic(back)),
-            _ => return self.end(now, part),
+            9 => (Station::ServerOut, server, nic(back)),
+            13 => (Station::ClientIn, client, nic(back)),
+            14 => return self.end(now, part),
+            _ => return self.order(now, part.next()),
         };
-        self.order(then, Part { stage: part.stage + 1, ..part });
-    }
-
-    /// Through the switches: within a rack, or over the uplinks of both.
-    fn between(&mut self, from: u32, to: u32, now: u64, bytes: f64) -> u64 {
-        let (from, to) = (from / RACK, to / RACK);
-        let arrived = now + self.costs.wire_ns as u64;
-        if from == to {
-            return arrived;
-        }
-        let cost = bytes / self.uplink_bytes_per_s * 1e9;
-        let left = self.serve(Station::Uplink, from, arrived, cost);
-        self.serve(Station::Uplink, to, left, cost)
+        let then = self.serve(kind, at, now, cost);
+        self.order(then, part.next());
     }
 
     fn end(&mut self, now: u64, part: Part) {
@@ -301,7 +307,9 @@ impl<'a> Run<'a> {
 
     fn count_from(&mut self, now: u64) {
         self.counted_from = Some((now, self.ended));
-        self.stations.iter_mut().for_each(|kind| kind.worked.fill(0));
+        for kind in &mut self.stations {
+            kind.worked = (0..kind.worked.len()).map(|at| kind.ahead(at, now)).collect();
+        }
     }
 
     fn outcome(mut self) -> Outcome {
@@ -316,7 +324,9 @@ impl<'a> Run<'a> {
         };
         let busy = Station::ALL.map(|kind| {
             let stations = &self.stations[kind as usize];
-            let most = stations.worked.iter().copied().max().unwrap_or(0) as f64;
+            let done = stations.worked.iter().enumerate();
+            let done = done.map(|(at, worked)| worked.saturating_sub(stations.ahead(at, self.now)));
+            let most = done.max().unwrap_or(0) as f64;
             most / time / f64::from(stations.lanes)
         });
         let rate = (self.ended - before) as f64 / time * 1e9;
