@@ -64,10 +64,16 @@ pub(crate) fn shipped() -> Result<PathBuf, Failure> {
     if let Some(directory) = BUILT.get() {
         return Ok(directory.clone());
     }
+    ship()?;
+    Ok(BUILT.get_or_init(|| target().join("release")).clone())
+}
+
+/// Puts what is shipped in its place, where `cargo test` may have put the same built for tests. Programs that run from
+/// there meanwhile lose their file.
+pub(crate) fn ship() -> Result<(), Failure> {
     let packages = ["landfast", "landfast-capi", "landfast-python"];
     let packages = packages.iter().flat_map(|package| ["--package", package]);
-    Step::new("cargo").args(["build", "--release"]).args(packages).dir(&root()).builds().run()?;
-    Ok(BUILT.get_or_init(|| target().join("release")).clone())
+    Step::new("cargo").args(["build", "--release"]).args(packages).dir(&root()).builds().run()
 }
 
 /// Whether this process may install packages, capture packets and change users.

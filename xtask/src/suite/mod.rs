@@ -23,7 +23,7 @@ use self::processors::Processors;
 use self::report::Report;
 use self::steps::{DEPS, FUZZ, GUEST, Place, SIM, STEPS, SuiteStep, TESTS};
 use crate::failure::{Failure, Outcome, Tally};
-use crate::guest;
+use crate::{guest, workspace};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Clone, Debug)]
@@ -76,6 +76,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         // The steps after it wait for peers more than they compute.
         if step.name == TESTS {
+            // Before any of them runs, so that none is replaced under another.
+            workspace::ship()?;
             behind::begin(begins(FUZZ), begins(SIM));
             suite.begin_beside();
         }
