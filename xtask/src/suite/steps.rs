@@ -126,7 +126,6 @@ pub(super) const STEPS: [SuiteStep; 32] = [
     })
     .beside()
     .quick(),
-    step(SIM, "server and clients on virtual time, one seed a run", behind::simulation),
     step("group-sim", "a group of replicated volumes on virtual time, one seed a run", || {
         group::run(&group::Options::short())
     })
@@ -149,14 +148,15 @@ pub(super) const STEPS: [SuiteStep; 32] = [
     step("siege", "hostile clients at each limit of docs/limits.md, and one honest client", || {
         siege::run(&siege::Options::short())
     }),
-    step(FUZZ, "each fuzz target for a second, after an instrumented build", || {
-        fuzz::run(&fuzz::Options { seconds: 1, target: None })
-    }),
     step(
         GUEST,
         "a Linux kernel: its SMB client, its software iWARP, its persistent memory",
         guest::short,
     ),
+    step(SIM, "server and clients on virtual time, one seed a run", behind::simulation),
+    step(FUZZ, "each fuzz target for a second, after an instrumented build", || {
+        fuzz::run(&fuzz::Options { seconds: 1, target: None })
+    }),
     step(
         "latency",
         "ratios of push mode to the floor and to SMB (shown, not judged: a busy machine)",
