@@ -9,13 +9,14 @@ pub(crate) fn url(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(url) = text.parse::<SmbUrl>() else { return };
     assert!(!url.host.is_empty() && !url.share.is_empty());
+    let servers: Vec<String> =
+        url.servers().map(|(host, port)| format!("{}:{port}", bracket(host))).collect();
     let again = format!(
-        "smb://{};{}:{}@{}:{}/{}/{}{}",
+        "smb://{};{}:{}@{}/{}/{}{}",
         escape(&url.domain),
         escape(&url.user),
         escape(&url.password),
-        bracket(&url.host),
-        url.port,
+        servers.join(","),
         escape(&url.share),
         escape(&url.path),
         if url.is_directory { "/" } else { "" },
