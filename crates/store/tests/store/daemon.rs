@@ -54,9 +54,14 @@ impl Cluster {
         format!("s{index}")
     }
 
+    /// Where a daemon's pieces are.
+    pub(crate) fn directory_of(&self, index: usize) -> PathBuf {
+        self.directory.path().join(Self::name(index))
+    }
+
     /// Starts a daemon, anew or for the first time.
     pub(crate) fn restart(&mut self, index: usize) {
-        let directory = self.directory.path().join(Self::name(index));
+        let directory = self.directory_of(index);
         self.daemons[index] = Some(self.process(&[
             (DIRECTORY, directory.to_str().unwrap()),
             (NAME, &Self::name(index)),

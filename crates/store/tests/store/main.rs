@@ -5,8 +5,10 @@ mod clients;
 mod copies;
 mod daemon;
 mod etcd;
+mod hostile;
 mod model;
 mod regions;
+mod returned;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
 mod structures;
