@@ -19,9 +19,10 @@ use crate::meta::record::{
 };
 
 /// Works until the daemon stops.
-pub(super) fn keep(parts: &Arc<Parts>) {
+pub(super) fn keep(parts: &Arc<Parts>, settle: Duration) {
     let mut keeper = Keeper {
         parts,
+        settle,
         store: None,
         clients: HashMap::new(),
         lacking: BTreeMap::new(),
@@ -29,7 +30,7 @@ pub(super) fn keep(parts: &Arc<Parts>) {
         servers: HashMap::new(),
     };
     while !parts.lease.is_stopped() {
-        parts.lease.pause(TURN);
+        parts.lease.pause(TURN.min(settle));
         if parts.lease.is_stopped() {
             return;
         }
@@ -48,6 +49,7 @@ pub(super) fn keep(parts: &Arc<Parts>) {
 
 struct Keeper<'p> {
     parts: &'p Arc<Parts>,
+    settle: Duration,
     /// Opened when it is first needed.
     store: Option<Store>,
     /// The version of each client's record, and since when it has been this one.
@@ -103,7 +105,7 @@ impl Keeper<'_> {
             // A new copy's piece is made a moment before its record says so. One that replaced another is a new one.
             let before = self.orphans.iter().find(|(one, _)| Arc::ptr_eq(one, &piece));
             let since = before.map_or(now, |(_, since)| *since);
-            match now.saturating_duration_since(since) >= ORPHAN_AFTER {
+            match now.saturating_duration_since(since) >= self.settle {
                 true => gone.push(piece),
                 false => orphans.push((piece, since)),
             }
@@ -121,6 +123,7 @@ impl Keeper<'_> {
     /// Servers that have given no sign of life for long are declared dead, whether or not a client misses them.
     fn watch_servers(&mut self) -> Result<(), StoreError> {
         let now = self.parts.environment.clock.now();
+        let settle = self.settle;
         let mut seen = HashMap::new();
         for (key, entry) in self.parts.meta.list("servers/")? {
             let since = match self.servers.get(&key) {
@@ -130,7 +133,7 @@ impl Keeper<'_> {
             let name = &key["servers/".len()..];
             let is_alive = ServerRecord::parse(&entry.value)
                 .is_ok_and(|record| record.state == ServerState::Alive);
-            if is_alive && now.saturating_duration_since(since) >= REBUILD_AFTER {
+            if is_alive && now.saturating_duration_since(since) >= settle {
                 self.store()?.declare_lost(name)?;
             }
             seen.insert(key, (entry.version, since));
@@ -197,9 +200,9 @@ impl Keeper<'_> {
                 lacking.insert(name, since);
             }
         }
-        let due = lacking
-            .iter()
-            .filter(|(_, since)| now.saturating_duration_since(**since) >= REBUILD_AFTER);
+        let settle = self.settle;
+        let due =
+            lacking.iter().filter(|(_, since)| now.saturating_duration_since(**since) >= settle);
         let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
         self.lacking = lacking;
         for name in due {
@@ -221,7 +224,3 @@ impl Keeper<'_> {
 }
 
 const TURN: Duration = Duration::from_secs(1);
-/// How long a piece has no region before it is removed.
-const ORPHAN_AFTER: Duration = Duration::from_secs(10);
-/// How long a server has to be dead before its copies are made elsewhere: it may just be starting again.
-const REBUILD_AFTER: Duration = Duration::from_secs(10);

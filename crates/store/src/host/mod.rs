@@ -83,6 +83,9 @@ pub struct ServerOptions {
     pub lease: Duration,
     /// Whether this daemon removes what dead clients leave, and fills copies that are missing.
     pub keeps: bool,
+    /// How long a server is missed before it counts as dead where no client misses it, how long a region lacks copies before they are
+    /// made elsewhere, and how long a piece has no region before it is removed.
+    pub settle: Duration,
     /// Clock and random numbers.
     pub environment: Environment,
 }
@@ -105,6 +108,7 @@ impl ServerOptions {
             provider: ProviderChoice::Soft,
             lease: LEASE,
             keeps: true,
+            settle: SETTLE,
             environment: Environment::host(),
         }
     }
@@ -145,6 +149,7 @@ impl StoreServer {
         let listener = bound.map_err(refused)?;
         let control = listener.local_addr().map_err(refused)?;
         let open = OpenHost::open(engine_options(&options, runtime))?;
+        let settle = options.settle;
         let gate =
             Arc::new(TokenGate::new(&options.environment, INVITATION_LIFETIME, SESSIONS_MAX));
         let clock = options.environment.clock.clone();
@@ -184,7 +189,7 @@ impl StoreServer {
         };
         let mut threads = vec![spawn("store-lease", &parts, live)?];
         if options.keeps {
-            threads.push(spawn("store-keeper", &parts, keeper::keep)?);
+            threads.push(spawn("store-keeper", &parts, move |parts| keeper::keep(parts, settle))?);
         }
         Ok(Self { parts, control, threads, accepting, host: Some(host), directory })
     }
@@ -295,6 +300,8 @@ fn live(parts: &Arc<Parts>) {
 
 /// The lease of a daemon, unless its operator wants another.
 pub const LEASE: Duration = Duration::from_millis(500);
+/// How long daemons wait before they make copies anew and remove pieces without a region: a server may just be starting.
+pub const SETTLE: Duration = Duration::from_secs(10);
 /// Control connections of a daemon at most; RDMA connections too.
 pub const SESSIONS_MAX: usize = 4096;
 const BEATS_PER_LEASE: u32 = 4;

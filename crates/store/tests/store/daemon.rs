@@ -158,6 +158,7 @@ fn a_daemon_serves_until_its_input_ends() {
         emulate_persistence: true,
         keeps: !variable(KEEPS).is_empty(),
         lease: Duration::from_millis(500),
+        settle: Duration::from_millis(700),
         ..ServerOptions::new(&variable(NAME), variable(DIRECTORY).into(), meta, key)
     };
     let server = StoreServer::start(options, runtime.handle()).unwrap();

@@ -6,6 +6,7 @@ mod copies;
 mod daemon;
 mod etcd;
 mod hostile;
+mod keeping;
 mod model;
 mod regions;
 mod returned;
