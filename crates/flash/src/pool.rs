@@ -12,6 +12,7 @@
 //! the policy. What a file costs beside that does not depend on its length.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -21,8 +22,9 @@ use pmem::{Frames, MapError};
 use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::device::Transfer;
-use crate::header::{FETCHING, Key, LOST, RESIDENT};
+use crate::header::{FETCHING, IN_MAIN, Key, LOST, RESIDENT};
 use crate::policy::Policy;
+use crate::queue::Links;
 use crate::stats::{Counters, PoolStats};
 use crate::table::Table;
 
@@ -57,6 +59,7 @@ pub(crate) trait Background: Send + Sync + std::fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Cache {
     free: Vec<u32>,
+    links: Links,
     tenants: Vec<Tenant>,
 }
 
@@ -104,7 +107,11 @@ impl Pool {
         }
         Ok(Self {
             table: Table::new(count)?,
-            cache: Mutex::new(Cache { free: (0..count).rev().collect(), tenants: Vec::new() }),
+            cache: Mutex::new(Cache {
+                free: (0..count).rev().collect(),
+                links: Links::new(count),
+                tenants: Vec::new(),
+            }),
             changed: Condvar::new(),
             dirty: AtomicI64::new(0),
             writer: Bell::new(),
@@ -190,7 +197,7 @@ impl Pool {
         self.table.link(frame, key);
         if let Some(tenant) = cache.tenants.get_mut(tenant) {
             tenant.used += 1;
-            tenant.policy.entered(frame, key);
+            tenant.policy.entered((&self.table, &mut cache.links), frame, key);
         }
         Claim::Mine(frame)
     }
@@ -203,7 +210,7 @@ impl Pool {
         }
         let from = if is_at_limit { tenant } else { cache.fullest()? };
         let victim = cache.tenants.get_mut(from)?;
-        let frame = victim.policy.evict(&self.table)?;
+        let frame = victim.policy.evict((&self.table, &mut cache.links))?;
         victim.used -= 1;
         self.table.unlink(frame);
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
@@ -212,45 +219,56 @@ impl Pool {
 
     /// Gives frames back whose pages did not come.
     pub(crate) fn give_back(&self, tenant: usize, frames: &[u32]) {
-        let mut cache = self.cache();
+        let mut guard = self.cache();
+        let cache = &mut *guard;
         for frame in frames {
             self.table.unlink(*frame);
-            self.table.header(*frame).clear(FETCHING);
-        }
-        if let Some(tenant) = cache.tenants.get_mut(tenant) {
-            tenant.policy.remove(|frame| frames.contains(&frame));
-            tenant.used -= u32::try_from(frames.len()).expect("a few");
+            let flags = self.table.header(*frame).clear(FETCHING | IN_MAIN);
+            if let Some(tenant) = cache.tenants.get_mut(tenant) {
+                tenant.policy.remove(&mut cache.links, *frame, flags);
+                tenant.used -= 1;
+            }
         }
         cache.free.extend(frames);
     }
 
-    /// Takes out of use the pages of a file for which `leaves` holds and that nobody is at; returns how many of them stay.
-    pub(crate) fn evict_file(
-        &self,
-        (tenant, file): (usize, u32),
-        leaves: impl Fn(u64) -> bool,
-    ) -> usize {
-        let mut guard = self.cache();
-        let cache = &mut *guard;
-        let Some(tenant) = cache.tenants.get_mut(tenant) else { return 0 };
-        let (mut stay, mut evicted) = (0, Vec::new());
-        tenant.policy.remove(|frame| {
-            let header = self.table.header(frame);
-            let key = header.key();
-            if key.file != file || !leaves(key.page) {
-                return false;
+    /// Takes pages of a file out of use at which nobody is; returns how many of them stay. The lock is held for some
+    /// frames at a time: whoever misses meanwhile does not wait for the whole budget to be looked through.
+    pub(crate) fn evict_file(&self, (tenant, file): (usize, u32), pages: Range<u64>) -> usize {
+        let mut stay = 0;
+        if pages.end.saturating_sub(pages.start) <= u64::from(EVICTED_AT_ONCE) {
+            let mut cache = self.cache();
+            for page in pages {
+                let frame = self.table.locate(Key { file, page });
+                stay +=
+                    usize::from(frame.is_some_and(|frame| !self.free(&mut cache, tenant, frame)));
             }
-            if !header.try_evict() {
-                stay += 1;
-                return false;
+            return stay;
+        }
+        let mut next = 0;
+        while next < self.table.count() {
+            let end = next.saturating_add(EVICTED_AT_ONCE).min(self.table.count());
+            let mut cache = self.cache();
+            for frame in next..end {
+                let key = self.table.header(frame).key();
+                let leaves = key.file == file && pages.contains(&key.page);
+                stay += usize::from(leaves && !self.free(&mut cache, tenant, frame));
             }
-            evicted.push(frame);
-            true
-        });
-        tenant.used -= u32::try_from(evicted.len()).expect("frames have 32 bits");
-        evicted.iter().for_each(|frame| self.table.unlink(*frame));
-        cache.free.append(&mut evicted);
+            next = end;
+        }
         stay
+    }
+
+    /// Frees a frame at which nobody is.
+    fn free(&self, cache: &mut Cache, tenant: usize, frame: u32) -> bool {
+        let Some(flags) = self.table.header(frame).try_take() else { return false };
+        self.table.unlink(frame);
+        if let Some(tenant) = cache.tenants.get_mut(tenant) {
+            tenant.policy.remove(&mut cache.links, frame, flags);
+            tenant.used -= 1;
+        }
+        cache.free.push(frame);
+        true
     }
 
     /// Pages with bytes that are not in their files.
@@ -413,6 +431,8 @@ pub const BUDGET_MIN: u64 = 1 << 20;
 pub(crate) const FRAME: u64 = Frames::LEN as u64;
 /// Bytes that a frame costs beside its page: header, bucket, ghost, places in the queues. The budget pays for them.
 const FRAME_COST: u64 = 64;
+/// Frames that are looked at under one hold of the lock: some 10 us.
+const EVICTED_AT_ONCE: u32 = 1024;
 /// Buffers kept for the next transfers: 4 MiB. They are not part of the budget.
 const TRANSFERS_MAX: usize = 64;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.
