@@ -47,7 +47,8 @@ pub struct FlashFile {
     pub(crate) growth: Mutex<()>,
     streams: Streams,
     hits: AtomicU64,
-    misses: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) engine_fetches: AtomicU64,
 }
 
 impl FlashFile {
@@ -68,6 +69,7 @@ impl FlashFile {
                 streams: Streams::new(),
                 hits: AtomicU64::new(0),
                 misses: AtomicU64::new(0),
+                engine_fetches: AtomicU64::new(0),
             })
         }))
     }
@@ -91,6 +93,7 @@ impl FlashFile {
         FileStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            engine_fetches: self.engine_fetches.load(Ordering::Relaxed),
             dirty: self.dirt.count(&self.pool().table) as u64 * FRAME,
             lost: self.dirt.lost_count() as u64,
             is_direct: how.is_direct,

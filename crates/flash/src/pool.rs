@@ -13,8 +13,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use pmem::{Frames, MapError};
@@ -35,6 +35,8 @@ pub struct Pool {
     cache: Mutex<Cache>,
     /// A page has arrived, or a frame can be had.
     changed: Condvar,
+    /// Threads that wait for it, or are about to.
+    waiting: AtomicU32,
     /// Pages with bytes that are not in their files, those being written included.
     dirty: AtomicI64,
     pub(crate) writer: Bell,
@@ -113,6 +115,7 @@ impl Pool {
                 tenants: Vec::new(),
             }),
             changed: Condvar::new(),
+            waiting: AtomicU32::new(0),
             dirty: AtomicI64::new(0),
             writer: Bell::new(),
             ahead: Ahead::new(),
@@ -169,17 +172,53 @@ impl Pool {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a page has arrived, a frame can be had, or some time has passed.
-    pub(crate) fn wait_changed<'c>(&self, cache: MutexGuard<'c, Cache>) -> MutexGuard<'c, Cache> {
-        let waited = self.changed.wait_timeout(cache, LOOK_AGAIN);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+    /// The cache, if nobody has it at this moment or in the next.
+    pub(crate) fn try_cache(&self) -> Option<MutexGuard<'_, Cache>> {
+        for _ in 0..CACHE_LOOKS {
+            match self.cache.try_lock() {
+                Ok(cache) => return Some(cache),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        None
     }
 
-    /// Wakes those who wait. The caller does not hold the lock.
+    /// Waits until a page has arrived, a frame can be had, or some time has passed; not at all if that is so already, as
+    /// `is_over` tells.
+    pub(crate) fn wait_changed<'c>(
+        &self,
+        cache: MutexGuard<'c, Cache>,
+        is_over: impl FnOnce() -> bool,
+    ) -> MutexGuard<'c, Cache> {
+        // Before the look: who changes something after it sees that somebody waits.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let cache = if is_over() {
+            cache
+        } else {
+            let waited = self.changed.wait_timeout(cache, LOOK_AGAIN);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        cache
+    }
+
+    /// Wakes those who wait, if somebody does. The caller does not hold the lock.
     pub(crate) fn notify_changed(&self) {
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         // The lock orders this call behind the look of a waiter that is about to wait.
         drop(self.cache());
         self.changed.notify_all();
+    }
+
+    /// Whether a page is on its way. The caller has the lock of the cache.
+    pub(crate) fn is_coming(&self, key: Key) -> bool {
+        let frame = self.table.locate(key);
+        frame.is_some_and(|frame| self.table.header(frame).flags() & FETCHING != 0)
     }
 
     /// What the caller may do with a page. The caller that gets a frame brings the page, or gives the frame back.
@@ -310,7 +349,7 @@ impl Pool {
         let mut cache = self.cache();
         while self.is_too_dirty() {
             self.writer.ring();
-            cache = self.wait_changed(cache);
+            cache = self.wait_changed(cache, || !self.is_too_dirty());
         }
     }
 
@@ -328,6 +367,20 @@ impl Pool {
             }
         }
         Ok(taken)
+    }
+
+    /// Memory for one transfer of a thread that may not wait.
+    pub(crate) fn take_transfer(&self) -> Option<Transfer> {
+        let kept = self.transfers.try_lock().ok().and_then(|mut free| free.pop());
+        kept.or_else(|| Transfer::new().ok())
+    }
+
+    pub(crate) fn return_transfer(&self, transfer: Transfer) {
+        if let Ok(mut free) = self.transfers.try_lock()
+            && free.len() < TRANSFERS_MAX
+        {
+            free.push(transfer);
+        }
     }
 
     pub(crate) fn return_transfers(&self, transfers: Vec<Transfer>) {
@@ -435,6 +488,8 @@ const FRAME_COST: u64 = 64;
 const EVICTED_AT_ONCE: u32 = 1024;
 /// Buffers kept for the next transfers: 4 MiB. They are not part of the budget.
 const TRANSFERS_MAX: usize = 64;
+/// Looks at the lock of the cache before an engine leaves a miss to a worker: some microseconds.
+const CACHE_LOOKS: u32 = 200;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
