@@ -99,7 +99,8 @@ impl FlashFile {
                     return Err(self.lost_error(page));
                 }
                 Claim::Coming if frames.is_empty() => {
-                    drop(pool.wait_changed(cache));
+                    let came = || !pool.is_coming(self.key(page));
+                    drop(pool.wait_changed(cache, came));
                     return Ok(None);
                 }
                 Claim::Here if frames.is_empty() => return Ok(None),
@@ -203,7 +204,7 @@ impl FlashFile {
     fn wait_for_frame(&self) {
         let pool = self.pool();
         pool.writer.ring_urgently();
-        drop(pool.wait_changed(pool.cache()));
+        drop(pool.wait_changed(pool.cache(), || false));
     }
 
     /// Whether the page is in a hole, and up to which page that is so.

@@ -5,6 +5,7 @@
 //! runs in production.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,6 +69,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Notes that bytes of the file are lost: no later [`Device::persist`] succeeds.
     fn poison(&self);
+
+    /// The descriptor that pages are read from past the page cache, for reads that their thread does not wait for.
+    fn direct(&self) -> Option<&Arc<File>> {
+        None
+    }
 
     /// The bytes from `offset` on that are all in a hole, or all not; `None` if the file system does not say.
     fn extent_at(&self, _offset: u64) -> Option<Extent> {

@@ -6,25 +6,26 @@
 //!                                                     +-- placed again-+
 //! ```
 //!
-//! A placement puts its frame on a stack with one compare-and-swap. A write-back empties the stack into an ordered list
+//! A placement puts its frame on a stack (`stack.rs`) without a lock. A write-back empties the stack into an ordered list
 //! under the lock, takes pages of its range from the list, and writes them outside the lock. A page is written by one
 //! write-back at a time: two could reach the device in the wrong order. Each write has a number, by which a waiter knows
 //! whether the write began after its own call, and so covers the bytes that were placed before the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use pmem::MediumError;
 
-use crate::header::{DIRTY, NONE, QUEUED, WRITING};
+use crate::header::WRITING;
+use crate::stack::Stack;
 use crate::table::{Pinned, Table};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Dirt {
-    stack: AtomicU32,
+    stack: Stack,
     state: Mutex<State>,
     written: Condvar,
     /// How many pages are lost.
@@ -61,7 +62,7 @@ pub(crate) struct Taken {
 impl Dirt {
     pub(crate) fn new() -> Self {
         Self {
-            stack: AtomicU32::new(NONE),
+            stack: Stack::new(),
             state: Mutex::default(),
             written: Condvar::new(),
             lost: AtomicUsize::new(0),
@@ -75,24 +76,7 @@ impl Dirt {
 
     /// [`Dirt::note`] for a page that nobody else can reach yet.
     pub(crate) fn note_frame(&self, header: &crate::header::Header, frame: u32) -> bool {
-        let before = header.placed();
-        if before & QUEUED == 0 {
-            let mut top = self.stack.load(Ordering::Relaxed);
-            loop {
-                header.dirty_next.store(top, Ordering::Relaxed);
-                let swap = self.stack.compare_exchange_weak(
-                    top,
-                    frame,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-                match swap {
-                    Ok(_) => break,
-                    Err(found) => top = found,
-                }
-            }
-        }
-        before & DIRTY == 0
+        self.stack.note(header, frame)
     }
 
     /// What has to be written so that everything placed in the pages before this call is in the file.
@@ -170,22 +154,24 @@ impl Dirt {
         state.pages.len() + state.writing.len()
     }
 
-    /// The first page of the range that is dirty, or being written.
+    /// The first page of the range whose bytes the file does not have: dirty, being written, or lost.
     pub(crate) fn first_in(&self, table: &Table, pages: Range<u64>) -> Option<u64> {
         let mut state = self.lock();
         self.drain(table, &mut state);
         let dirty = state.pages.range(pages.clone()).next().map(|(page, _)| *page);
-        let writing = state.writing.range(pages).next().map(|(page, _)| *page);
-        dirty.into_iter().chain(writing).min()
+        let writing = state.writing.range(pages.clone()).next().map(|(page, _)| *page);
+        // The file may have a hole where a lost page was.
+        let lost = state.lost.range(pages).next().map(|(page, _)| *page);
+        dirty.into_iter().chain(writing).chain(lost).min()
     }
 
     fn drain(&self, table: &Table, state: &mut State) {
-        let mut at = self.stack.swap(NONE, Ordering::AcqRel);
-        while at != NONE {
-            let header = table.header(at);
-            state.pages.insert(header.key().page, at);
-            at = header.dirty_next.load(Ordering::Relaxed);
-        }
+        self.stack.take(
+            |frame| table.header(frame),
+            |frame| {
+                state.pages.insert(table.header(frame).key().page, frame);
+            },
+        );
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

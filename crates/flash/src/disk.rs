@@ -179,6 +179,11 @@ impl Device for Disk {
         self.group.poison();
     }
 
+    fn direct(&self) -> Option<&Arc<File>> {
+        let channel = &self.reading;
+        channel.direct.as_ref().filter(|_| !channel.is_refused.load(Ordering::Relaxed))
+    }
+
     fn extent_at(&self, offset: u64) -> Option<Extent> {
         let file = &*self.reading.buffered;
         // Nobody uses the position that this moves.
@@ -213,7 +218,8 @@ fn is_to_repeat(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EINTR | libc::EAGAIN))
 }
 
-fn rings() -> Option<&'static Rings> {
+/// Rings for batches, where they are to be used and the kernel has them.
+pub(crate) fn rings() -> Option<&'static Rings> {
     static RINGS: OnceLock<Option<Rings>> = OnceLock::new();
     let open = || if std::env::var_os(NO_RING).is_some() { None } else { Rings::open() };
     RINGS.get_or_init(open).as_ref()

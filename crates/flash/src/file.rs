@@ -14,8 +14,8 @@
 //! gate, then dirt; gate, then holes. No thread holds two of the last three.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use pmem::{AtomicOp, Backing, MediumError};
 
@@ -40,11 +40,15 @@ pub struct FlashFile {
     pub(crate) dirt: Dirt,
     pub(crate) holes: Holes,
     pub(crate) gate: RwLock<()>,
-    /// Held while the file is made longer.
+    /// No page is found without waiting: the kernel is to change the file below. Without this an engine could make a page
+    /// dirty again and again, and the change, and all who wait for the gate, would wait for ever.
+    is_closed: AtomicBool,
+    /// Held while the length of the file changes, or is asked for.
     pub(crate) growth: Mutex<()>,
     streams: Streams,
     hits: AtomicU64,
-    misses: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) engine_fetches: AtomicU64,
 }
 
 impl FlashFile {
@@ -60,10 +64,12 @@ impl FlashFile {
                 dirt: Dirt::new(),
                 holes: Holes::default(),
                 gate: RwLock::new(()),
+                is_closed: AtomicBool::new(false),
                 growth: Mutex::new(()),
                 streams: Streams::new(),
                 hits: AtomicU64::new(0),
                 misses: AtomicU64::new(0),
+                engine_fetches: AtomicU64::new(0),
             })
         }))
     }
@@ -87,6 +93,7 @@ impl FlashFile {
         FileStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            engine_fetches: self.engine_fetches.load(Ordering::Relaxed),
             dirty: self.dirt.count(&self.pool().table) as u64 * FRAME,
             lost: self.dirt.lost_count() as u64,
             is_direct: how.is_direct,
@@ -98,7 +105,16 @@ impl FlashFile {
         Key { file: self.number, page }
     }
 
+    /// Until the answer is dropped, pages are not found without waiting. The caller has the gate.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        self.is_closed.store(true, Ordering::Relaxed);
+        Closed(self)
+    }
+
     fn pin(&self, page: u64) -> Option<Pinned<'_>> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return None;
+        }
         let pinned = self.share.pool().table.pin(self.key(page))?;
         if pinned.takes_ahead() {
             self.pool().ahead.ask(self.number, page + WINDOW / 2);
@@ -106,9 +122,19 @@ impl FlashFile {
         Some(pinned)
     }
 
-    /// The file has at least this length.
-    pub(crate) fn expect_len(&self, len: u64) {
-        self.expected_len.fetch_max(len, Ordering::AcqRel);
+    /// A caller has seen that the file reaches `end`. The file is asked again, with its length to itself: it may have been
+    /// made shorter since, and a length that it does not have would make a page at its end look cut off. May wait.
+    pub(crate) fn expect_len(&self, end: u64) {
+        if end > self.expected_len.load(Ordering::Acquire) {
+            self.learn_len(self.growth.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn learn_len(&self, _growth: MutexGuard<'_, ()>) {
+        // A file that cannot be asked keeps its length, and what lies behind it is refused.
+        if let Ok(len) = self.device.len() {
+            self.expected_len.fetch_max(len, Ordering::AcqRel);
+        }
     }
 
     /// Refuses what lies behind the end of the file: it has become shorter than a region.
@@ -260,7 +286,12 @@ impl FlashFile {
     ///
     /// [`MediumError::WouldBlock`] if a page is not here.
     pub fn try_read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
-        self.expect_len(offset + wide(out.len()));
+        if offset + wide(out.len()) > self.expected_len.load(Ordering::Acquire) {
+            match self.growth.try_lock() {
+                Ok(growth) => self.learn_len(growth),
+                Err(_) => return Err(MediumError::WouldBlock),
+            }
+        }
         self.try_read(offset, out)
     }
 
@@ -283,7 +314,7 @@ impl FlashFile {
             if self.device.len().map_err(media_error)? < end {
                 lengthen(end)?;
             }
-            self.expect_len(end);
+            self.expected_len.fetch_max(end, Ordering::AcqRel);
         }
         self.place(offset, bytes)?;
         Ok(self.write_back(pages_of(offset, wide(bytes.len())))?)
@@ -296,6 +327,15 @@ impl FlashFile {
     /// Bytes of the file are lost.
     pub fn write_back_all(&self) -> Result<(), MediumError> {
         self.write_back(0..u64::MAX)
+    }
+}
+
+/// The end of [`FlashFile::close`].
+pub(crate) struct Closed<'f>(&'f FlashFile);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.is_closed.store(false, Ordering::Relaxed);
     }
 }
 

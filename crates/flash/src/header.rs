@@ -1,7 +1,7 @@
 //! The header of a frame: the page that it holds, its state, and how many threads are at its bytes.
 //!
 //! ```text
-//!   state:  | flags: resident dirty queued writing fetching lost ahead | uses: 4 bits | pins: 32 bits |
+//!   state:  | flags: resident dirty queued writing fetching lost ahead main | uses: 4 bits | pins: 32 bits |
 //!
 //!   (free) --claim--> FETCHING --arrive--> RESIDENT --place--> RESIDENT DIRTY QUEUED
 //!      ^                 |                    |   ^                       | write-back begins
@@ -94,6 +94,24 @@ impl Header {
         self.set(DIRTY | QUEUED)
     }
 
+    /// [`Header::placed`], if the page waits for a write-back already; `false`: it does not, and nothing was noted.
+    pub(crate) fn placed_again(&self) -> bool {
+        let mut found = self.state.load(Ordering::Acquire);
+        while found & QUEUED != 0 {
+            let noted = self.state.compare_exchange_weak(
+                found,
+                found | DIRTY,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match noted {
+                Ok(_) => return true,
+                Err(now) => found = now,
+            }
+        }
+        false
+    }
+
     /// A write-back begins, and reads the bytes from here on.
     pub(crate) fn begin_write(&self) {
         self.set(WRITING);
@@ -137,10 +155,16 @@ impl Header {
 
     /// Takes the page out of use, unless somebody is at it or it is not in the file yet.
     pub(crate) fn try_evict(&self) -> bool {
+        self.try_take().is_some()
+    }
+
+    /// [`Header::try_evict`]; returns the flags before.
+    pub(crate) fn try_take(&self) -> Option<u64> {
         let found = self.flags();
         let is_quiet = found & (BUSY | PINS) == 0 && found & RESIDENT != 0;
-        is_quiet
-            && self.state.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let taken = is_quiet
+            && self.state.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        taken.then_some(found)
     }
 }
 
@@ -166,6 +190,8 @@ pub(crate) const FETCHING: u64 = 1 << 44;
 pub(crate) const LOST: u64 = 1 << 45;
 /// A use of this page asks for more read-ahead.
 pub(crate) const AHEAD: u64 = 1 << 46;
+/// The frame is in the main queue of its policy. Only holders of the cache's lock set it.
+pub(crate) const IN_MAIN: u64 = 1 << 47;
 /// Eviction has to wait.
 const BUSY: u64 = DIRTY | QUEUED | WRITING | FETCHING;
 

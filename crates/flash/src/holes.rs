@@ -46,6 +46,12 @@ impl Holes {
         noted.data.contains(&page).then_some(noted.data.end)
     }
 
+    /// [`Holes::data_end_of`]; `None` also where another thread is changing the notes.
+    pub(crate) fn try_data_end_of(&self, page: u64) -> Option<u64> {
+        let noted = self.0.try_read().ok()?;
+        noted.data.contains(&page).then_some(noted.data.end)
+    }
+
     /// Notes a stretch of bytes.
     pub(crate) fn note_data(&self, data: Range<u64>) {
         self.write().data = data;

@@ -4,7 +4,7 @@
 //! budget of memory that all of them share. What an access without waiting finds in memory it gets; for the rest the
 //! caller asks again on a thread that may wait, which is how an engine of `rdma` treats every medium.
 //!
-//! Inside, from the trait down: `medium` over `file` (the ways to a page; `bring` and `write_back` have those that wait), over `pool` (frames, budget, claims), over `table`
+//! Inside, from the trait down: `medium` over `file` (the ways to a page; `bring` and `write_back` have those that wait, `fetch` those of an engine that does not), over `pool` (frames, budget, claims), over `table`
 //! and `header` (what an engine looks at without a lock) and `policy` (who leaves); `dirt` and `writer` bring bytes back to
 //! the file, `streams` and `ahead` bring pages before they are asked for, `holes` remembers where there is nothing to bring. Below is the
 //! [`Device`]: a file by `disk`, with batches by `ring` or `hands`; or a medium of the crash recorder. `registry` keeps one
@@ -19,6 +19,7 @@ mod budget;
 mod device;
 mod dirt;
 mod disk;
+mod fetch;
 mod file;
 mod hands;
 mod header;
@@ -28,9 +29,11 @@ mod medium;
 mod pieces;
 mod policy;
 mod pool;
+mod queue;
 mod registry;
 mod ring;
 mod shared;
+mod stack;
 mod stats;
 mod streams;
 mod table;

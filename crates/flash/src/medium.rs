@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
+use pmem::{AtomicOp, Backing, DurabilityClass, Fetcher, Medium, MediumError, StoreGranularity};
 
+use crate::fetch::Flights;
 use crate::file::FlashFile;
 use crate::pieces::pages_of;
 use crate::registry::Use;
@@ -76,6 +77,22 @@ impl Medium for FlashMedium {
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
         self.check(offset, out.len(), false)?;
         self.file.try_read(offset, out)
+    }
+
+    fn new_fetcher(&self) -> Option<Box<dyn Fetcher>> {
+        Flights::open().map(|flights| Box::new(flights) as _)
+    }
+
+    fn try_fetch(
+        &self,
+        fetcher: &mut dyn Fetcher,
+        offset: u64,
+        len: u64,
+        tag: Option<u64>,
+    ) -> bool {
+        let Some(flights) = fetcher.as_any().downcast_mut::<Flights>() else { return false };
+        let is_inside = self.check_range(offset, len).is_ok();
+        is_inside && self.file.file().fetch(flights, pages_of(offset, len), tag)
     }
 
     fn try_persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {

@@ -11,20 +11,19 @@
 //! policy: `quick_cache` (S3-FIFO too) and `moka` keep keys and values of their own and take a lock for each hit; here a
 //! hit must be an addition to the frame's word, which an engine thread does without a lock, and an eviction must be able
 //! to find a page pinned or dirty and go on to the next. Neither crate can be asked that, so the policy is here: two
-//! queues of numbers and an array of hashes.
+//! queues of frames (`queue.rs`) and an array of hashes.
 //!
 //! Spec: Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023).
 
-use std::collections::VecDeque;
-
-use crate::header::Key;
+use crate::header::{IN_MAIN, Key};
+use crate::queue::{Links, Queue};
 use crate::table::Table;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    small: VecDeque<u32>,
-    main: VecDeque<u32>,
+    small: Queue,
+    main: Queue,
     /// Hashes of pages that left the small queue: a newer one takes the place of an older one.
     ghost: Box<[u32]>,
 }
@@ -33,35 +32,31 @@ impl Policy {
     /// A policy for at most `frames` pages.
     pub(crate) fn new(frames: u32) -> Self {
         let ghosts = usize::try_from(frames).expect("32 bits fit an address").next_power_of_two();
-        Self {
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            ghost: vec![0; ghosts].into_boxed_slice(),
-        }
+        Self { small: Queue::new(), main: Queue::new(), ghost: vec![0; ghosts].into_boxed_slice() }
     }
 
     /// A page has come.
-    pub(crate) fn entered(&mut self, frame: u32, key: Key) {
+    pub(crate) fn entered(&mut self, (table, links): Frames<'_>, frame: u32, key: Key) {
         let (place, mark) = self.ghost_of(key);
         if self.ghost.get(place) == Some(&mark) {
-            self.main.push_back(frame);
+            self.to_main((table, links), frame);
         } else {
-            self.small.push_back(frame);
+            self.small.push(links, frame);
         }
     }
 
     /// Takes a page out of use and returns its frame, whose key still stands in the header; `None` if no page could be,
     /// within [`TRIES_MAX`].
-    pub(crate) fn evict(&mut self, table: &Table) -> Option<u32> {
+    pub(crate) fn evict(&mut self, (table, links): Frames<'_>) -> Option<u32> {
         let (mut busy, small_max) = (0, (self.small.len() + self.main.len()) / 10);
         let tries = 4 * (self.small.len() + self.main.len());
         for _ in 0..tries.min(TRIES_MAX) {
             let is_small_first = self.small.len() > small_max && busy < BUSY_MAX;
             let from_small = is_small_first || self.main.is_empty();
             let evicted = if from_small {
-                self.evict_small(table, &mut busy)
+                self.evict_small((table, links), &mut busy)
             } else {
-                self.evict_main(table)
+                self.evict_main((table, links))
             };
             if evicted.is_some() {
                 return evicted;
@@ -70,12 +65,12 @@ impl Policy {
         None
     }
 
-    fn evict_small(&mut self, table: &Table, busy: &mut usize) -> Option<u32> {
-        let frame = self.small.pop_front()?;
+    fn evict_small(&mut self, (table, links): Frames<'_>, busy: &mut usize) -> Option<u32> {
+        let frame = self.small.pop(links)?;
         let header = table.header(frame);
         if header.uses() > 1 {
             header.forget_uses();
-            self.main.push_back(frame);
+            self.to_main((table, links), frame);
             return None;
         }
         if header.try_evict() {
@@ -86,26 +81,31 @@ impl Policy {
             return Some(frame);
         }
         *busy += 1;
-        self.small.push_back(frame);
+        self.small.push(links, frame);
         None
     }
 
-    fn evict_main(&mut self, table: &Table) -> Option<u32> {
-        let frame = self.main.pop_front()?;
+    fn evict_main(&mut self, (table, links): Frames<'_>) -> Option<u32> {
+        let frame = self.main.pop(links)?;
         let header = table.header(frame);
         if header.uses() > 0 {
             header.age();
         } else if header.try_evict() {
             return Some(frame);
         }
-        self.main.push_back(frame);
+        self.main.push(links, frame);
         None
     }
 
-    /// Takes out all frames that `leaves` says leave.
-    pub(crate) fn remove(&mut self, mut leaves: impl FnMut(u32) -> bool) {
-        self.small.retain(|frame| !leaves(*frame));
-        self.main.retain(|frame| !leaves(*frame));
+    fn to_main(&mut self, (table, links): Frames<'_>, frame: u32) {
+        table.header(frame).set(IN_MAIN);
+        self.main.push(links, frame);
+    }
+
+    /// Takes a frame out, whatever its place. `flags` are those of its header before it became free.
+    pub(crate) fn remove(&mut self, links: &mut Links, frame: u32, flags: u64) {
+        let queue = if flags & IN_MAIN != 0 { &mut self.main } else { &mut self.small };
+        queue.remove(links, frame);
     }
 
     /// Pages here.
@@ -123,6 +123,9 @@ impl Policy {
     }
 }
 
+/// The frames, and their neighbours in the queues.
+pub(crate) type Frames<'c> = (&'c Table, &'c mut Links);
+
 /// Frames that one eviction looks at. Where more in a row are dirty or pinned, the caller waits for the write-back.
 const TRIES_MAX: usize = 4096;
 /// Frames of the small queue found dirty or pinned before the main queue has its turn.
@@ -138,13 +141,14 @@ mod tests {
     struct Rig {
         table: Table,
         policy: Policy,
+        links: Links,
         free: Vec<u32>,
     }
 
     impl Rig {
         fn new() -> Self {
             let (table, policy) = (Table::new(FRAMES).unwrap(), Policy::new(FRAMES));
-            Self { table, policy, free: (0..FRAMES).collect() }
+            Self { table, policy, links: Links::new(FRAMES), free: (0..FRAMES).collect() }
         }
 
         /// Uses a page; returns whether it was here.
@@ -154,14 +158,14 @@ mod tests {
                 return true;
             }
             let frame = self.free.pop().or_else(|| {
-                let frame = self.policy.evict(&self.table)?;
+                let frame = self.policy.evict((&self.table, &mut self.links))?;
                 self.table.unlink(frame);
                 Some(frame)
             });
             let frame = frame.unwrap();
             self.table.header(frame).set(FETCHING);
             self.table.link(frame, key);
-            self.policy.entered(frame, key);
+            self.policy.entered((&self.table, &mut self.links), frame, key);
             self.table.header(frame).arrive();
             false
         }
@@ -194,8 +198,8 @@ mod tests {
         let mut rig = Rig::new();
         (0..u64::from(FRAMES)).for_each(|page| _ = rig.touch(page));
         (0..FRAMES).for_each(|frame| _ = rig.table.header(frame).set(crate::header::DIRTY));
-        assert_eq!(rig.policy.evict(&rig.table), None);
+        assert_eq!(rig.policy.evict((&rig.table, &mut rig.links)), None);
         rig.table.header(40).clear(crate::header::DIRTY);
-        assert_eq!(rig.policy.evict(&rig.table), Some(40));
+        assert_eq!(rig.policy.evict((&rig.table, &mut rig.links)), Some(40));
     }
 }

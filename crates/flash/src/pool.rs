@@ -12,8 +12,9 @@
 //! the policy. What a file costs beside that does not depend on its length.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use pmem::{Frames, MapError};
@@ -21,8 +22,9 @@ use pmem::{Frames, MapError};
 use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::device::Transfer;
-use crate::header::{FETCHING, Key, LOST, RESIDENT};
+use crate::header::{FETCHING, IN_MAIN, Key, LOST, RESIDENT};
 use crate::policy::Policy;
+use crate::queue::Links;
 use crate::stats::{Counters, PoolStats};
 use crate::table::Table;
 
@@ -33,6 +35,8 @@ pub struct Pool {
     cache: Mutex<Cache>,
     /// A page has arrived, or a frame can be had.
     changed: Condvar,
+    /// Threads that wait for it, or are about to.
+    waiting: AtomicU32,
     /// Pages with bytes that are not in their files, those being written included.
     dirty: AtomicI64,
     pub(crate) writer: Bell,
@@ -57,6 +61,7 @@ pub(crate) trait Background: Send + Sync + std::fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Cache {
     free: Vec<u32>,
+    links: Links,
     tenants: Vec<Tenant>,
 }
 
@@ -104,8 +109,13 @@ impl Pool {
         }
         Ok(Self {
             table: Table::new(count)?,
-            cache: Mutex::new(Cache { free: (0..count).rev().collect(), tenants: Vec::new() }),
+            cache: Mutex::new(Cache {
+                free: (0..count).rev().collect(),
+                links: Links::new(count),
+                tenants: Vec::new(),
+            }),
             changed: Condvar::new(),
+            waiting: AtomicU32::new(0),
             dirty: AtomicI64::new(0),
             writer: Bell::new(),
             ahead: Ahead::new(),
@@ -162,17 +172,53 @@ impl Pool {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a page has arrived, a frame can be had, or some time has passed.
-    pub(crate) fn wait_changed<'c>(&self, cache: MutexGuard<'c, Cache>) -> MutexGuard<'c, Cache> {
-        let waited = self.changed.wait_timeout(cache, LOOK_AGAIN);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+    /// The cache, if nobody has it at this moment or in the next.
+    pub(crate) fn try_cache(&self) -> Option<MutexGuard<'_, Cache>> {
+        for _ in 0..CACHE_LOOKS {
+            match self.cache.try_lock() {
+                Ok(cache) => return Some(cache),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        None
     }
 
-    /// Wakes those who wait. The caller does not hold the lock.
+    /// Waits until a page has arrived, a frame can be had, or some time has passed; not at all if that is so already, as
+    /// `is_over` tells.
+    pub(crate) fn wait_changed<'c>(
+        &self,
+        cache: MutexGuard<'c, Cache>,
+        is_over: impl FnOnce() -> bool,
+    ) -> MutexGuard<'c, Cache> {
+        // Before the look: who changes something after it sees that somebody waits.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let cache = if is_over() {
+            cache
+        } else {
+            let waited = self.changed.wait_timeout(cache, LOOK_AGAIN);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        cache
+    }
+
+    /// Wakes those who wait, if somebody does. The caller does not hold the lock.
     pub(crate) fn notify_changed(&self) {
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         // The lock orders this call behind the look of a waiter that is about to wait.
         drop(self.cache());
         self.changed.notify_all();
+    }
+
+    /// Whether a page is on its way. The caller has the lock of the cache.
+    pub(crate) fn is_coming(&self, key: Key) -> bool {
+        let frame = self.table.locate(key);
+        frame.is_some_and(|frame| self.table.header(frame).flags() & FETCHING != 0)
     }
 
     /// What the caller may do with a page. The caller that gets a frame brings the page, or gives the frame back.
@@ -190,7 +236,7 @@ impl Pool {
         self.table.link(frame, key);
         if let Some(tenant) = cache.tenants.get_mut(tenant) {
             tenant.used += 1;
-            tenant.policy.entered(frame, key);
+            tenant.policy.entered((&self.table, &mut cache.links), frame, key);
         }
         Claim::Mine(frame)
     }
@@ -203,7 +249,7 @@ impl Pool {
         }
         let from = if is_at_limit { tenant } else { cache.fullest()? };
         let victim = cache.tenants.get_mut(from)?;
-        let frame = victim.policy.evict(&self.table)?;
+        let frame = victim.policy.evict((&self.table, &mut cache.links))?;
         victim.used -= 1;
         self.table.unlink(frame);
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
@@ -212,45 +258,56 @@ impl Pool {
 
     /// Gives frames back whose pages did not come.
     pub(crate) fn give_back(&self, tenant: usize, frames: &[u32]) {
-        let mut cache = self.cache();
+        let mut guard = self.cache();
+        let cache = &mut *guard;
         for frame in frames {
             self.table.unlink(*frame);
-            self.table.header(*frame).clear(FETCHING);
-        }
-        if let Some(tenant) = cache.tenants.get_mut(tenant) {
-            tenant.policy.remove(|frame| frames.contains(&frame));
-            tenant.used -= u32::try_from(frames.len()).expect("a few");
+            let flags = self.table.header(*frame).clear(FETCHING | IN_MAIN);
+            if let Some(tenant) = cache.tenants.get_mut(tenant) {
+                tenant.policy.remove(&mut cache.links, *frame, flags);
+                tenant.used -= 1;
+            }
         }
         cache.free.extend(frames);
     }
 
-    /// Takes out of use the pages of a file for which `leaves` holds and that nobody is at; returns how many of them stay.
-    pub(crate) fn evict_file(
-        &self,
-        (tenant, file): (usize, u32),
-        leaves: impl Fn(u64) -> bool,
-    ) -> usize {
-        let mut guard = self.cache();
-        let cache = &mut *guard;
-        let Some(tenant) = cache.tenants.get_mut(tenant) else { return 0 };
-        let (mut stay, mut evicted) = (0, Vec::new());
-        tenant.policy.remove(|frame| {
-            let header = self.table.header(frame);
-            let key = header.key();
-            if key.file != file || !leaves(key.page) {
-                return false;
+    /// Takes pages of a file out of use at which nobody is; returns how many of them stay. The lock is held for some
+    /// frames at a time: whoever misses meanwhile does not wait for the whole budget to be looked through.
+    pub(crate) fn evict_file(&self, (tenant, file): (usize, u32), pages: Range<u64>) -> usize {
+        let mut stay = 0;
+        if pages.end.saturating_sub(pages.start) <= u64::from(EVICTED_AT_ONCE) {
+            let mut cache = self.cache();
+            for page in pages {
+                let frame = self.table.locate(Key { file, page });
+                stay +=
+                    usize::from(frame.is_some_and(|frame| !self.free(&mut cache, tenant, frame)));
             }
-            if !header.try_evict() {
-                stay += 1;
-                return false;
+            return stay;
+        }
+        let mut next = 0;
+        while next < self.table.count() {
+            let end = next.saturating_add(EVICTED_AT_ONCE).min(self.table.count());
+            let mut cache = self.cache();
+            for frame in next..end {
+                let key = self.table.header(frame).key();
+                let leaves = key.file == file && pages.contains(&key.page);
+                stay += usize::from(leaves && !self.free(&mut cache, tenant, frame));
             }
-            evicted.push(frame);
-            true
-        });
-        tenant.used -= u32::try_from(evicted.len()).expect("frames have 32 bits");
-        evicted.iter().for_each(|frame| self.table.unlink(*frame));
-        cache.free.append(&mut evicted);
+            next = end;
+        }
         stay
+    }
+
+    /// Frees a frame at which nobody is.
+    fn free(&self, cache: &mut Cache, tenant: usize, frame: u32) -> bool {
+        let Some(flags) = self.table.header(frame).try_take() else { return false };
+        self.table.unlink(frame);
+        if let Some(tenant) = cache.tenants.get_mut(tenant) {
+            tenant.policy.remove(&mut cache.links, frame, flags);
+            tenant.used -= 1;
+        }
+        cache.free.push(frame);
+        true
     }
 
     /// Pages with bytes that are not in their files.
@@ -292,7 +349,7 @@ impl Pool {
         let mut cache = self.cache();
         while self.is_too_dirty() {
             self.writer.ring();
-            cache = self.wait_changed(cache);
+            cache = self.wait_changed(cache, || !self.is_too_dirty());
         }
     }
 
@@ -310,6 +367,20 @@ impl Pool {
             }
         }
         Ok(taken)
+    }
+
+    /// Memory for one transfer of a thread that may not wait.
+    pub(crate) fn take_transfer(&self) -> Option<Transfer> {
+        let kept = self.transfers.try_lock().ok().and_then(|mut free| free.pop());
+        kept.or_else(|| Transfer::new().ok())
+    }
+
+    pub(crate) fn return_transfer(&self, transfer: Transfer) {
+        if let Ok(mut free) = self.transfers.try_lock()
+            && free.len() < TRANSFERS_MAX
+        {
+            free.push(transfer);
+        }
     }
 
     pub(crate) fn return_transfers(&self, transfers: Vec<Transfer>) {
@@ -413,8 +484,12 @@ pub const BUDGET_MIN: u64 = 1 << 20;
 pub(crate) const FRAME: u64 = Frames::LEN as u64;
 /// Bytes that a frame costs beside its page: header, bucket, ghost, places in the queues. The budget pays for them.
 const FRAME_COST: u64 = 64;
+/// Frames that are looked at under one hold of the lock: some 10 us.
+const EVICTED_AT_ONCE: u32 = 1024;
 /// Buffers kept for the next transfers: 4 MiB. They are not part of the budget.
 const TRANSFERS_MAX: usize = 64;
+/// Looks at the lock of the cache before an engine leaves a miss to a worker: some microseconds.
+const CACHE_LOOKS: u32 = 200;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 

@@ -195,6 +195,10 @@ impl Device for Shared {
         self.0.poison();
     }
 
+    fn direct(&self) -> Option<&Arc<File>> {
+        self.0.direct()
+    }
+
     fn extent_at(&self, offset: u64) -> Option<crate::device::Extent> {
         self.0.extent_at(offset)
     }

@@ -8,15 +8,19 @@
 //!
 //! The kernel reads and writes the memory of a transfer from the submission to the completion of its entry. That memory
 //! belongs to the batch, which is borrowed for the whole of [`Ring::run`], and `run` returns only when as many entries have
-//! completed as were submitted; where it cannot know that, it ends the process rather than give the memory back.
+//! completed as were submitted; where it cannot know that, it ends the process rather than give the memory back. The transfers
+//! and the descriptor of a [`Flight`] belong to it from [`Flight::begin`] on, and leave it with their completion; a flight that
+//! is dropped with transfers under way leaks them.
 //!
 //! Spec: io_uring_enter(2), io_uring_setup(2).
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -104,6 +108,106 @@ impl Ring {
     }
 }
 
+/// Reads that are under way while their thread does other things.
+pub(crate) struct Flight {
+    ring: IoUring,
+    /// What the kernel may be writing to, by the number of the place.
+    places: Vec<Option<(Transfer, Arc<File>)>>,
+    free: Vec<usize>,
+    /// Entries that the kernel has not taken.
+    queued: usize,
+}
+
+impl Flight {
+    /// # Errors
+    ///
+    /// The kernel or the container refuses io_uring, or has no memory.
+    pub(crate) fn new() -> io::Result<Self> {
+        let entries = u32::try_from(FLIGHT_MAX).expect("few");
+        let ring = IoUring::builder().dontfork().build(entries)?;
+        let places = (0..FLIGHT_MAX).map(|_| None).collect();
+        Ok(Self { ring, places, free: (0..FLIGHT_MAX).rev().collect(), queued: 0 })
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        FLIGHT_MAX - self.free.len()
+    }
+
+    /// The place of the next read. The caller has asked [`Flight::is_full`].
+    pub(crate) fn next_place(&self) -> usize {
+        self.free.last().copied().unwrap_or(0)
+    }
+
+    /// Queues a read, in [`Flight::next_place`]. The caller has asked [`Flight::is_full`].
+    pub(crate) fn begin(&mut self, file: &Arc<File>, mut transfer: Transfer) {
+        let place = self.free.pop().expect("the flight is not full");
+        let entry = entry_of(file.as_raw_fd(), place, &mut transfer);
+        self.places[place] = Some((transfer, Arc::clone(file)));
+        // SAFETY: the memory of the entry is a mapping of the transfer's, which stays where it is while the transfer is moved,
+        // and the place keeps the transfer until the entry has completed.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        debug_assert!(pushed.is_ok(), "there are as many entries as places");
+        self.queued += 1;
+    }
+
+    /// Hands queued reads to the kernel. `false`: some are left.
+    pub(crate) fn submit(&mut self) -> bool {
+        if self.queued > 0 {
+            // What was refused for a passing reason is tried again.
+            let taken = self.ring.submit().unwrap_or(0);
+            self.queued -= taken.min(self.queued);
+        }
+        self.queued == 0
+    }
+
+    /// Waits until a read has ended, if one is under way.
+    pub(crate) fn wait(&mut self) {
+        if self.under_way() > 0 {
+            let taken = self.ring.submit_and_wait(1).unwrap_or(0);
+            self.queued -= taken.min(self.queued);
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// The next read that has ended.
+    pub(crate) fn next_ended(&mut self) -> Option<(usize, Transfer)> {
+        let entry = self.ring.completion().next()?;
+        let place = usize::try_from(entry.user_data()).expect("an index");
+        let (mut transfer, _) = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        let result = usize::try_from(entry.result());
+        let failed = || io::Error::from_raw_os_error(entry.result().saturating_neg());
+        transfer.result = result.map_err(|_| failed());
+        Some((place, transfer))
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring has its descriptor open as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.under_way() > 0 {
+            mem::forget(mem::take(&mut self.places));
+        }
+    }
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").field("under_way", &self.under_way()).finish_non_exhaustive()
+    }
+}
+
 fn entry_of(file: RawFd, index: usize, transfer: &mut Transfer) -> squeue::Entry {
     let (offset, is_write) = (transfer.offset, transfer.is_write);
     let bytes = transfer.bytes();
@@ -124,5 +228,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Transfers of one batch that are under way at once.
 const ENTRIES: usize = 32;
+/// Reads of one flight: the depth at which a flash drive has its full speed. Each takes up to [`Transfer::LEN_MAX`] bytes.
+const FLIGHT_MAX: usize = 128;
 /// Rings kept for the next batch; each costs some KiB.
 const FREE_MAX: usize = 8;

@@ -2,3 +2,4 @@
 //! loom's in their place.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::thread::yield_now;

@@ -68,6 +68,8 @@ pub struct FileStats {
     pub hits: u64,
     /// Accesses that had to wait for a page.
     pub misses: u64,
+    /// Reads of pages that engines began themselves.
+    pub engine_fetches: u64,
     /// Bytes of pages whose bytes are not in the file yet.
     pub dirty: u64,
     /// Pages whose write-back has failed.

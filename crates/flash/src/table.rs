@@ -49,6 +49,19 @@ impl Table {
         None
     }
 
+    /// Whether the page has its bytes here, at this moment. No use of the page.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let mut at = self.bucket(key).load(Ordering::Acquire);
+        for _ in 0..STEPS_MAX {
+            let Some(header) = self.headers.get(index(at)) else { return false };
+            if header.key() == key {
+                return header.flags() & (header::RESIDENT | header::LOST) == header::RESIDENT;
+            }
+            at = header.next.load(Ordering::Acquire);
+        }
+        false
+    }
+
     fn try_pin<'t>(&'t self, frame: u32, header: &'t Header, key: Key) -> Option<Pinned<'t>> {
         let before = header.pin(key)?;
         Some(Pinned { table: self, header, frame, before })

@@ -122,6 +122,15 @@ impl FlashFile {
         self.device.persist()
     }
 
+    /// Brings what was placed in a range to the file below, so that the kernel can be asked about it; not durable.
+    ///
+    /// # Errors
+    ///
+    /// Bytes of the range are lost.
+    pub fn write_back_range(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.write_back(pages_of(offset, len))
+    }
+
     /// Lets `change` change the file below: what was placed in the range is in the file before, no page of the range
     /// comes in meanwhile, and later reads find what `change` left.
     ///
@@ -136,11 +145,12 @@ impl FlashFile {
     ) -> Result<T, MediumError> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let pages = pages_of(offset, len);
+        let _closed = self.close();
         loop {
             self.write_back(pages.clone())?;
             let place = (self.share.tenant(), self.number);
             // An engine may place in a page until the page is gone.
-            if self.pool().evict_file(place, |page| pages.contains(&page)) == 0 {
+            if self.pool().evict_file(place, pages.clone()) == 0 {
                 break;
             }
             std::thread::yield_now();
@@ -156,7 +166,7 @@ impl FlashFile {
 
     /// Takes every page out of memory; returns how many could not be yet.
     pub(crate) fn evict_all(&self) -> usize {
-        self.pool().evict_file((self.share.tenant(), self.number), |_| true)
+        self.pool().evict_file((self.share.tenant(), self.number), 0..u64::MAX)
     }
 }
 

@@ -8,7 +8,7 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
 
-    use flash::{FlashMedium, Pool, map_device};
+    use flash::{FlashMedium, Pool, find, map_device, map_file};
     use pmem::{Medium, MediumError};
 
     use super::support::Faulty;
@@ -78,6 +78,42 @@ mod tests {
         (1..LEN / 4096).for_each(|page| medium.read(at(page), &mut out).unwrap());
         assert_eq!(medium.read(at(0), &mut out), Err(MediumError::MediaIo(5)));
         assert_eq!(medium.place(at(0), &[5; PAGE]), Err(MediumError::MediaIo(5)));
+    }
+
+    #[test]
+    fn a_page_of_a_hole_that_found_no_room_is_no_hole_again() {
+        let (device, medium) = rig();
+        device.set(|faults| {
+            faults.is_sparse = true;
+            faults.errno = 28;
+            faults.writes.extend([2]);
+        });
+        medium.place(at(2), &[1; PAGE]).unwrap();
+        assert_eq!(medium.persist(at(2), 4096), Err(MediumError::MediaIo(28)));
+        let mut out = [0; PAGE];
+        // Its frame is here, and then others': the file has a hole there all the time.
+        for _ in 0..2 {
+            assert_eq!(medium.read(at(1), &mut out), Ok(()), "a hole");
+            assert_eq!(medium.read(at(2), &mut out), Err(MediumError::MediaIo(28)));
+            assert_eq!(medium.try_read(at(2), &mut out), Err(MediumError::WouldBlock));
+            assert_eq!(medium.place(at(2) + 8, b"part"), Err(MediumError::MediaIo(28)));
+            (100..LEN / 4096).for_each(|page| medium.place(at(page), &[1; PAGE]).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_read_that_looked_before_a_truncation_loses_no_page_behind_it() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.set_len(12_288).unwrap();
+        let pool = Pool::new(1 << 20).unwrap();
+        let medium = map_file(&file, 12_288, &pool.share(1 << 20).unwrap()).unwrap();
+        let pages = find(&file).unwrap();
+        pages.around(9000, u64::MAX, || file.set_len(9000).unwrap()).unwrap();
+        // As a READ that asked for the length before, and reads now.
+        pages.read_at(0, &mut [0; 12_288]).unwrap_err();
+        medium.place(8200, b"near the end").unwrap();
+        assert_eq!(medium.persist(8192, 100), Ok(()));
+        assert_eq!(medium.place(9001, b"behind it"), Err(MediumError::Truncated));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `rdma/src/soft/done.rs` | [`all_that_workers_hand_back_arrives`] |
 //! | `remote/src/region/recall.rs` | [`a_recall_ends_the_sleep_of_its_owner`], [`one_side_gives_the_region_back`] |
 //! | `flash/src/header.rs` | [`a_reader_gets_its_page_or_none`], [`no_placed_byte_leaves_unwritten`], [`a_page_placed_during_its_write_back_stays_dirty`] |
+//! | `flash/src/stack.rs` | [`who_placed_in_a_page_finds_it_to_write`] |
 //! | `server/src/connections/work.rs`, `basics/src/event.rs` | [`who_waits_for_the_end_sees_it`], [`nothing_begins_behind_the_end`] |
 //!
 //! Short form: `cargo test --release -p landfast-interleavings`, with at most two preemptions of a thread. Long form:
@@ -39,6 +40,8 @@ mod header;
 #[expect(dead_code, reason = "a region has more to do with it than the models")]
 #[path = "../../remote/src/region/recall.rs"]
 mod recall;
+#[path = "../../flash/src/stack.rs"]
+mod stack;
 #[path = "../../server/src/connections/work.rs"]
 #[expect(dead_code, reason = "a session asks more of it than the models")]
 mod work;

@@ -7,6 +7,7 @@ use loom::thread;
 use crate::header::{DIRTY, FETCHING, Header, Key, LOST, QUEUED, WRITING};
 use crate::models::explore;
 use crate::shared::{AtomicU64, Ordering};
+use crate::stack::Stack;
 
 /// A frame and its bytes: a number, which threads read and write without order of their own.
 struct Frame {
@@ -116,5 +117,22 @@ pub fn a_page_placed_during_its_write_back_stays_dirty() {
         let is_clean = frame.header.flags() & DIRTY == 0;
         assert!(!is_clean || file.load(Ordering::Relaxed) == 7);
         assert!(frame.header.flags() & LOST == 0);
+    });
+}
+
+/// Two threads place in one page; one of them then looks for what has to be written.
+///
+/// # Panics
+/// The look finds nothing, so that a flush would be answered without the bytes.
+pub fn who_placed_in_a_page_finds_it_to_write() {
+    explore(|| {
+        let (frame, stack) = (frame(1), Arc::new(Stack::new()));
+        let (placing, noting) = (Arc::clone(&frame), Arc::clone(&stack));
+        let other = thread::spawn(move || noting.note(&placing.header, 0));
+        stack.note(&frame.header, 0);
+        let mut found = 0;
+        stack.take(|_| &frame.header, |_| found += 1);
+        assert!(found == 1, "placed, and nobody would write it");
+        other.join().expect("it only notes");
     });
 }

@@ -50,3 +50,8 @@ fn a_placed_byte_is_written_before_its_page_leaves() {
 fn a_page_placed_while_it_is_written_back_is_dirty_again() {
     interleavings::a_page_placed_during_its_write_back_stays_dirty();
 }
+
+#[test]
+fn a_flush_finds_a_page_in_which_another_thread_places_too() {
+    interleavings::who_placed_in_a_page_finds_it_to_write();
+}

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::AtomicOp;
+use crate::{AtomicOp, Fetcher};
 
 /// Bytes with a durability class, shared by all threads and devices that reach them.
 ///
@@ -88,6 +88,25 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// [`MediumError::WouldBlock`] when the range is not known to be present. After any error
     /// the contents of `out` mean nothing.
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError>;
+
+    /// What a thread that reads without waiting needs so that [`Medium::try_fetch`] can bring bytes; `None` where a thread
+    /// that may wait has to bring them. One serves all media of its kind.
+    fn new_fetcher(&self) -> Option<Box<dyn Fetcher>> {
+        None
+    }
+
+    /// Begins to bring to memory bytes that [`Medium::try_read`] did not find, without waiting. `true`: `tag` is among those
+    /// that [`Fetcher::collect`] tells, once for each such answer, and then `try_read` may find the bytes, or the first of
+    /// them. `None` as the tag: nobody waits. `false`: a thread that may wait has to read.
+    fn try_fetch(
+        &self,
+        _fetcher: &mut dyn Fetcher,
+        _offset: u64,
+        _len: u64,
+        _tag: Option<u64>,
+    ) -> bool {
+        false
+    }
 
     /// [`Medium::persist`], if it need not wait.
     ///

@@ -30,6 +30,9 @@ pub(crate) struct Faults {
     pub(crate) held: usize,
     pub(crate) read_calls: usize,
     pub(crate) write_calls: usize,
+    /// The device says where it was never written.
+    pub(crate) is_sparse: bool,
+    written: BTreeSet<u64>,
     is_poisoned: bool,
 }
 
@@ -90,10 +93,11 @@ impl Device for &'static Faulty {
         let mut faults = self.faults.lock().unwrap();
         faults.write_calls += 1;
         let pages = offset / 4096..(offset + bytes.len() as u64).div_ceil(4096);
-        if faults.writes.range(pages).next().is_some() {
+        if faults.writes.range(pages.clone()).next().is_some() {
             return Err(io::Error::from_raw_os_error(faults.errno));
         }
         let len = bytes.len().min(faults.short.unwrap_or(usize::MAX));
+        faults.written.extend(offset / 4096..(offset + len as u64).div_ceil(4096));
         self.inner.write(offset, &bytes[..len])
     }
 
@@ -111,7 +115,17 @@ impl Device for &'static Faulty {
         self.faults.lock().unwrap().is_poisoned = true;
     }
 
-    fn extent_at(&self, _offset: u64) -> Option<Extent> {
-        None
+    fn extent_at(&self, offset: u64) -> Option<Extent> {
+        let faults = self.faults.lock().unwrap();
+        if !faults.is_sparse {
+            return None;
+        }
+        let page = offset / 4096;
+        if faults.written.contains(&page) {
+            return Some(Extent { range: offset..(page + 1) * 4096, is_hole: false });
+        }
+        let next = faults.written.range(page..).next().map(|page| page * 4096);
+        let end = next.unwrap_or(self.inner.len().unwrap());
+        Some(Extent { range: offset..end, is_hole: true })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fetches::Fetches;
 use super::regions::Regions;
 use super::workers::Workers;
 use crate::common::poller::Poller;
@@ -12,6 +13,7 @@ use crate::interface::{EngineStats, Event, WireHook};
 pub(super) struct Context {
     pub(super) regions: Regions,
     pub(super) workers: Workers,
+    pub(super) fetches: Fetches,
     pub(super) poller: Poller,
     /// Events that the owner has not polled yet.
     pub(super) events: Vec<Event>,

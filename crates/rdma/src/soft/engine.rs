@@ -10,6 +10,7 @@ use pmem::Medium;
 
 use super::connections::Connections;
 use super::context::Context;
+use super::fetches::Fetches;
 use super::link::RECEIVE_LEN;
 use super::qp::{End, Phase, Qp};
 use super::regions::Regions;
@@ -51,6 +52,7 @@ impl SoftEngine {
         let context = Context {
             regions: Regions::new(config.regions_max, config.environment.random.clone()),
             workers: Workers::new(config.workers_max, wake.waker()),
+            fetches: Fetches::default(),
             poller,
             events: Vec::with_capacity(EVENTS_START),
             stats: EngineStats::default(),
@@ -98,8 +100,11 @@ impl Waiting for SoftEngine {
     }
 
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
-        let workers = &self.context.workers;
-        if !self.dirty.is_empty() || !self.wake.may_sleep(|| workers.has_done()) {
+        let (workers, fetches) = (&self.context.workers, &mut self.context.fetches);
+        if !self.dirty.is_empty() || !fetches.submit() {
+            return;
+        }
+        if !self.wake.may_sleep(|| workers.has_done() || fetches.have_ended()) {
             return;
         }
         if !self.rest() {
@@ -165,6 +170,7 @@ impl Engine for SoftEngine {
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
         self.qp_mut(qp).ok_or(RegisterError::UnknownQp(qp))?;
+        self.context.fetches.prepare(&medium, &self.context.poller);
         self.context.regions.register(qp, medium, range, access)
     }
 

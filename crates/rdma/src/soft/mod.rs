@@ -34,6 +34,7 @@ mod done;
 mod engine;
 mod farewell;
 mod fault;
+mod fetches;
 mod incoming;
 mod keys;
 mod lanes;

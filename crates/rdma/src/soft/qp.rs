@@ -101,6 +101,7 @@ impl Qp {
             transmit: &mut link.transmit,
             deferral: &mut self.deferral,
             regions: &mut context.regions,
+            fetches: &mut context.fetches,
             events: &mut context.events,
             stats: &mut context.stats,
             round: context.round,

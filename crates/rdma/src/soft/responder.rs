@@ -39,6 +39,8 @@ pub(super) struct Responder {
     pending: VecDeque<Pending>,
     next: Serial,
     fetched: Fetched,
+    /// Fetches in a row by which the front read got no further.
+    fetches: u32,
     inline: Inline,
 }
 
@@ -73,6 +75,8 @@ enum State {
     Waiting,
     /// Given to a worker, or queued for one.
     AtWork,
+    /// A read whose next bytes the engine has on their way to memory.
+    Fetching,
     /// Carried out; a read may be in transmission.
     Ready(u64),
 }
@@ -84,6 +88,15 @@ pub(super) struct Request {
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) kind: RequestKind,
+}
+
+/// When the bytes of a read are used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wanted {
+    /// The read waits for them.
+    Now,
+    /// When the requests before it have been answered.
+    Later,
 }
 
 /// What the peer asks for.
@@ -107,6 +120,7 @@ impl Responder {
             pending: VecDeque::with_capacity(usize::from(ird) + 1),
             next: Serial::FIRST,
             fetched: Fetched { read: None, bytes: Vec::new(), used: 0 },
+            fetches: 0,
             inline: Inline { round: 0, left: INLINE_PER_ROUND_MAX },
         }
     }
@@ -152,6 +166,10 @@ impl Responder {
             return Ok(());
         }
         if !self.pending.is_empty() || request.kind == RequestKind::Read {
+            // The front read asks for its bytes itself; those of the reads behind it come meanwhile.
+            if !self.pending.is_empty() && request.kind == RequestKind::Read {
+                request.fetch_here(scope, Wanted::Later);
+            }
             let (serial, state) = (self.next.draw(), State::Waiting);
             self.pending.push_back(Pending { serial, request, state });
             return Ok(());
@@ -202,6 +220,7 @@ impl Responder {
                 answer_frame::Segment::Framed { payload, last } => {
                     step = Step::Progress;
                     self.fetched.used += fetched.len().min(payload);
+                    self.fetches = 0;
                     front.request.advance(payload);
                     if last {
                         self.pending.pop_front();
@@ -209,7 +228,14 @@ impl Responder {
                     }
                 }
                 answer_frame::Segment::WouldBlock => {
-                    front.state = front.request.fetch(scope, front.serial)?;
+                    self.fetches += 1;
+                    // Pages that leave again before they are read, time after time, come by a worker, which reads them.
+                    let here =
+                        self.fetches <= FETCHES_MAX && front.request.fetch_here(scope, Wanted::Now);
+                    front.state = match here {
+                        true => State::Fetching,
+                        false => front.request.fetch(scope, front.serial)?,
+                    };
                     break;
                 }
             }
@@ -224,6 +250,18 @@ impl Responder {
             return;
         };
         pending.state = State::Ready(result);
+    }
+
+    /// Bytes have come that the front read may have waited for; or could not be read, which a worker then finds as well.
+    pub(super) fn fetch_ended(&mut self, has_come: bool) {
+        if let Some(front) = self.pending.front_mut()
+            && front.state == State::Fetching
+        {
+            front.state = State::Ready(0);
+            if !has_come {
+                self.fetches = FETCHES_MAX;
+            }
+        }
     }
 
     fn named(&mut self, serial: Serial) -> Option<&mut Pending> {
@@ -369,6 +407,19 @@ impl Request {
         self.push(scope, self.offset, u64::from(self.len), work, After::Answer(serial))
     }
 
+    /// Has the engine bring the next bytes of a read to memory. `false`: a worker has to.
+    fn fetch_here(&self, scope: &mut Scope<'_>, wanted: Wanted) -> bool {
+        if !scope.fetches.are_possible() {
+            return false;
+        }
+        let (regions, len) = (&*scope.regions, u64::from(self.len));
+        let region = regions.check(scope.id, self.tag, self.offset, len, Access::REMOTE_READ);
+        let Ok(region) = region else { return false };
+        let len = fetch_len(len, scope.stream.mulpdu(), TaggedRepr::LEN);
+        let waiter = (wanted == Wanted::Now).then_some(scope.id);
+        scope.fetches.begin(&region.medium, self.offset, len, waiter)
+    }
+
     /// Asks a worker for the next bytes of a read.
     fn fetch(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
         let len = fetch_len(u64::from(self.len), scope.stream.mulpdu(), TaggedRepr::LEN);
@@ -428,3 +479,5 @@ const FLUSHED_PER_HASHED: u64 = 4;
 /// A flush of persistent memory up to this length costs no more than the frame it came in.
 const FLUSH_UNCOUNTED_MAX: u64 = 4096;
 const HASH_PIECE: usize = 4096;
+/// Fetches for one segment of a read before a worker reads it.
+const FETCHES_MAX: u32 = 4;

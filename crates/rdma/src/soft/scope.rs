@@ -4,6 +4,7 @@ use iwarp::Stream;
 
 use super::byte_queue::ByteQueue;
 use super::deferral::Deferral;
+use super::fetches::Fetches;
 use super::regions::Regions;
 use crate::interface::{EngineStats, Event, QpId};
 
@@ -15,6 +16,7 @@ pub(super) struct Scope<'a> {
     pub(super) transmit: &'a mut ByteQueue,
     pub(super) deferral: &'a mut Deferral,
     pub(super) regions: &'a mut Regions,
+    pub(super) fetches: &'a mut Fetches,
     pub(super) events: &'a mut Vec<Event>,
     pub(super) stats: &'a mut EngineStats,
     /// The engine's round.

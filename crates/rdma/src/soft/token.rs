@@ -10,6 +10,7 @@ pub(super) enum Token {
     Request(u32),
     Qp(u32),
     Linger(u32),
+    Fetches,
 }
 
 impl Token {
@@ -20,6 +21,7 @@ impl Token {
             Self::Request(index) => (2, index),
             Self::Qp(index) => (3, index),
             Self::Linger(index) => (4, index),
+            Self::Fetches => (5, 0),
         };
         (kind << 32) | u64::from(index)
     }
@@ -32,6 +34,7 @@ impl Token {
             2 => Some(Self::Request(index)),
             3 => Some(Self::Qp(index)),
             4 => Some(Self::Linger(index)),
+            5 => Some(Self::Fetches),
             _ => None,
         }
     }

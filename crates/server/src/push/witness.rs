@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::{
-    AtomicOp, Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity,
+    AtomicOp, Backing, DirectMemory, DurabilityClass, Fetcher, Medium, MediumError,
+    StoreGranularity,
 };
 
 use super::region::Region;
@@ -99,6 +100,20 @@ impl Medium for Witness {
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
         self.inner.try_read(offset, out)
+    }
+
+    fn new_fetcher(&self) -> Option<Box<dyn Fetcher>> {
+        self.inner.new_fetcher()
+    }
+
+    fn try_fetch(
+        &self,
+        fetcher: &mut dyn Fetcher,
+        offset: u64,
+        len: u64,
+        tag: Option<u64>,
+    ) -> bool {
+        self.inner.try_fetch(fetcher, offset, len, tag)
     }
 
     fn try_persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {

@@ -155,7 +155,11 @@ impl Body for PlainFile {
     }
 
     fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
-        self.around(span, || self.written_blocks(span, count_max))
+        if let Some(pages) = self.in_flash() {
+            // Their pages stay in memory: a client that asks again and again must not empty it.
+            pages.write_back_range(span.start, span.end.saturating_sub(span.start))?;
+        }
+        self.written_blocks(span, count_max)
     }
 
     fn kernel_file(&self) -> Option<BorrowedFd<'_>> {

@@ -287,7 +287,11 @@ impl Batch {
             return Err(Failure::Stopped);
         }
         self.persists += 1;
-        guarded(|| medium.persist(*start, end - start))
+        // Every batch has brought its own bytes to the file: an error of these bytes alone, which came since, is no outcome for
+        // the others.
+        let len = if medium.is_written_later() { 0 } else { end - start };
+        let start = if len == 0 { 0 } else { *start };
+        guarded(|| medium.persist(start, len))
     }
 
     /// Records the outcome of the flush that the batch waited for. A failure counts against the

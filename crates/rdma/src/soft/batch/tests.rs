@@ -133,10 +133,11 @@ fn after_a_failed_flush_no_flush_is_tried_or_repeated() {
     assert_eq!(broken.persisted(), [0, 32], "and the first of them did succeed");
 }
 
-/// A file whose bytes reach it when they are asked to, but for those of the first word.
+/// A file whose bytes reach it when they are asked to, but for those of the first word. The second word reaches it once.
 #[derive(Debug)]
 struct Paged {
     flushes: Mutex<u32>,
+    seconds: Mutex<u32>,
 }
 
 impl Medium for Paged {
@@ -176,8 +177,15 @@ impl Medium for Paged {
         Ok(())
     }
 
-    fn write_back(&self, offset: u64, _len: u64) -> Result<(), MediumError> {
-        if offset == 0 { Err(MediumError::MediaIo(5)) } else { Ok(()) }
+    fn is_written_later(&self) -> bool {
+        true
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        let mut seconds = self.seconds.lock().unwrap();
+        *seconds += u32::from(offset == 8 && len > 0);
+        let is_lost = len > 0 && (offset == 0 || (offset == 8 && *seconds > 1));
+        if is_lost { Err(MediumError::MediaIo(5)) } else { Ok(()) }
     }
 
     fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
@@ -197,7 +205,7 @@ impl Medium for Paged {
 
 #[test]
 fn a_shared_commit_fails_for_those_whose_own_bytes_failed() {
-    let file = Arc::new(Paged { flushes: Mutex::new(0) });
+    let file = Arc::new(Paged { flushes: Mutex::new(0), seconds: Mutex::new(0) });
     let stop = AtomicBool::new(false);
     let mut group: Vec<Batch> = [0, 8, 16]
         .map(|offset| {
