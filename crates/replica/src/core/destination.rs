@@ -209,9 +209,7 @@ impl Core {
             Some(Refusal::OtherGroup(self.config.group))
         } else if capacity != self.config.capacity {
             Some(Refusal::OtherCapacity(self.config.capacity))
-        } else if theirs.rank() < newest.rank()
-            || (theirs.rank() == newest.rank() && theirs != newest)
-        {
+        } else if theirs.leads() < newest.leads() {
             Some(Refusal::OldEpoch { newest })
         } else if self.has_failed {
             Some(Refusal::Failed)
@@ -348,6 +346,7 @@ impl Core {
     fn cut(&mut self, told: Told) {
         let Told { history, from, chain, committed, in_sync, set_version, with_copies } = told;
         let (start, end) = (self.order.start(), self.order.end());
+        let (applied, bound) = (self.applied, self.bound().unwrap_or_default());
         if from < end && from >= start {
             self.tell(News::Cut(from));
             self.order.cut(from);
@@ -361,7 +360,12 @@ impl Core {
         // Below `from` everything is there, or will be copied.
         self.applied = if fits { self.applied.min(from) } else { from };
         self.committed = self.committed.max(committed).max(self.applied).min(from);
-        self.replayed = self.replayed.min(from);
+        // What the ring has lost, and the volumes may hold, no list named to the source: it is replaced once all of it has come
+        // again.
+        let has_forgotten = bound > end && applied < bound;
+        if !has_forgotten {
+            self.replayed = self.replayed.min(from);
+        }
         if with_copies {
             self.label.contents = Contents::Mixed;
         }
@@ -374,7 +378,10 @@ impl Core {
         let (committed, applied) = (self.committed, self.applied);
         let Some(destination) = self.destination() else { return };
         // What the volumes held before is in them still.
-        destination.bound = destination.bound.min(from).max(applied).max(committed);
+        if !has_forgotten {
+            destination.bound = destination.bound.min(from);
+        }
+        destination.bound = destination.bound.max(applied).max(committed);
         // What the source says is known after a crash once the label is stored, whether it is still there or not.
         destination.known = destination.known.min(from);
         destination.is_noting = false;
@@ -536,7 +543,8 @@ impl Core {
         let limit = known.min(durable).min(aged).min(copies.unwrap_or(Lsn(u64::MAX)));
         // The next record will name what is committed, and is durable: a label that says so can wait, but for copies, and
         // for a ring that fills.
-        let lags = committed > known && known <= applied;
+        let certain = committed.min(durable);
+        let lags = certain > known && known <= applied;
         let waits = copies.is_some_and(|at| at > applied);
         let is_due = is_tick || waits || fills;
         let wants_note = lags && is_due && !destination.is_noting && !is_cutting;
@@ -545,7 +553,7 @@ impl Core {
         }
         let keeps = destination.promotion.is_some();
         if wants_note {
-            self.store_label(AfterLabel::CommittedKnown(committed));
+            self.store_label(AfterLabel::CommittedKnown(certain));
         }
         let to = self.order.floor(limit);
         if !busy && to > applied && !keeps && !is_cutting {

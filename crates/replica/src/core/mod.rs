@@ -126,20 +126,42 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// The dirty maps of the other members, as they were stored; clean ones where none was.
     pub dirty: Vec<(MemberId, DirtyMap)>,
+    /// What the label, or a record behind those that were found, says was committed.
+    pub claimed: Lsn,
+}
+
+impl Found {
+    /// Whether records are gone that the member had made durable. Others were told that a member in sync has everything that was
+    /// committed. One that was not waited for may have lost what was not durable there yet, though its source had committed it:
+    /// it goes on from what it has. A label names only what was durable.
+    pub fn is_damaged(&self, config: &Config) -> bool {
+        let label = &self.label;
+        let is_waited_for = config.my_mode != Mode::SemiSync && label.in_sync.contains(config.me);
+        let claimed = match label.is_source || is_waited_for {
+            true => self.claimed,
+            false => label.committed,
+        };
+        claimed > self.end()
+    }
+
+    fn end(&self) -> Lsn {
+        self.entries.last().map_or(self.label.start, |last| last.end)
+    }
 }
 
 impl Core {
     /// A member as it was found. It is a destination until it is promoted or, if it was the source, until
     /// [`Core::resume_as_source`].
     pub fn new(config: Config, found: Found) -> Self {
-        let Found { label, entries, dirty } = found;
+        let Found { label, entries, dirty, claimed } = found;
         let order = Order::new(config.capacity, label.start, label.start_chain, entries);
         let applied = label.start;
         let committed = label.committed.max(order.named_committed()).max(applied).min(order.end());
         // What a source wrote to its volumes was committed, and may be all that is in its ring.
         let bound = match label.is_source {
             true => order.end(),
-            false => committed.max(label.bound.min(order.end())),
+            false if claimed > order.end() => claimed.max(label.bound),
+            false => committed.max(label.bound),
         };
         let destination = Destination::new(bound, dirty);
         Self {
@@ -317,7 +339,9 @@ impl Core {
 
     fn store_label(&mut self, after: AfterLabel) {
         self.label.sequence += 1;
-        self.label.committed = self.label.committed.max(self.committed);
+        // A label that named what may still be lost would make a member that lost it a damaged one.
+        let certain = self.committed.min(self.order.durable());
+        self.label.committed = self.label.committed.max(certain);
         self.after.push_back((self.label.sequence, after));
         self.act(Action::StoreLabel(Box::new(self.label.clone())));
     }

@@ -63,6 +63,11 @@ pub enum News {
     /// Writes wait, because too few members are in sync.
     #[error("writes wait: too few members are in sync")]
     TooFewInSync,
+    /// The witness cannot be asked whether this member may go on as the source.
+    #[error(
+        "this member was the source, and waits until its witness can be asked: it may be none any more"
+    )]
+    WaitsForWitness,
     /// Records go to a member by one-sided operations.
     #[error("{0} gets records by RDMA")]
     OneSided(MemberId),
@@ -117,6 +122,7 @@ impl News {
             Self::InSync(_) => 200,
             Self::OutOfSync(_) => 201,
             Self::TooFewInSync => 202,
+            Self::WaitsForWitness => 205,
             Self::RpoExceeded(..) => 203,
             Self::RpoMet(_) => 204,
             Self::Replays(_) => 300,

@@ -304,6 +304,14 @@ impl Core {
         std::mem::take(&mut self.actions)
     }
 
+    /// Whether a member that was the source when it stopped can still be resumed, now: it follows nobody, is not being promoted,
+    /// and nothing is under way.
+    pub fn may_resume(&self) -> bool {
+        let Role::Destination(destination) = &self.role else { return false };
+        let is_free = destination.connection().is_none() && !destination.is_promoting();
+        self.was_source() && is_free && self.is_quiet() && !self.has_failed
+    }
+
     /// Asks the witness for an epoch. Nothing is under way: no record comes, none is applied.
     pub(super) fn become_source(&mut self, begins: Begins, unseen: MemberSet) {
         let Begins { epoch, in_sync, .. } = begins;
@@ -540,9 +548,9 @@ impl Core {
     fn is_refused(&mut self, peer: Peer, refusal: Refusal) {
         self.tell(News::Refused(peer.member, refusal));
         self.act(Action::Disconnect(peer));
-        let rank = self.epoch().rank();
+        let ours = self.epoch().leads();
         let newer = match refusal {
-            Refusal::OldEpoch { newest: epoch } | Refusal::IsSource(epoch) => epoch.rank() > rank,
+            Refusal::OldEpoch { newest: epoch } | Refusal::IsSource(epoch) => epoch.leads() > ours,
             _ => false,
         };
         if newer {
@@ -552,7 +560,7 @@ impl Core {
 
     fn meet_another_source(&mut self, peer: Peer, theirs: Epoch) {
         let ours = self.epoch();
-        if theirs.rank() > ours.rank() {
+        if theirs.leads() > ours.leads() {
             self.step_down();
             // The other source greets again once this member is none.
             self.act(Action::Disconnect(peer));

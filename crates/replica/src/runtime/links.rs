@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
@@ -19,10 +20,10 @@ use super::inner::Inner;
 use super::storage::persist_and_answer;
 use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
-use crate::format::{Extent, check_sequence};
+use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence};
 use crate::message::{DIGEST_GRANULE, Message, Peer};
 use crate::names::{MEMBERS_MAX, MemberId};
-use crate::wire::{Link, LinkError, Receiver};
+use crate::wire::{Link, LinkError, Receiver, expands};
 
 /// Makes connections to a member while this one is a source, and reads from them.
 pub(super) fn dial(inner: &Inner, member: MemberId) {
@@ -185,7 +186,7 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
     }
     let group = inner.ring.group();
     let found = match check_sequence(&group, &history, from, chain, bytes) {
-        Ok(found) if found.iter().all(|it| inner.volumes.takes(&it.record)) => found,
+        Ok(found) if inner.takes(from, &found, bytes) => found,
         Ok(_) => return Some(Event::NotReceived(peer)),
         Err(error) => {
             tracing::warn!(member = %peer.member, %error, "records are not sound");
@@ -199,6 +200,18 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
     }
     let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
     Some(Event::Received { peer, entries, committed, are_durable: false })
+}
+
+impl Inner {
+    /// Whether the records of `bytes`, which begin at `from`, can be applied here: none is taken that would be found out then.
+    pub(super) fn takes(&self, from: Lsn, found: &[Indexed], bytes: &[u8]) -> bool {
+        found.iter().all(|Indexed { record, .. }| {
+            let at = record.lsn.since(from) + RECORD_HEADER_LEN;
+            let at = usize::try_from(at).expect("within the bytes");
+            let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
+            self.volumes.takes(record) && expands(record, &bytes[at..][..len])
+        })
+    }
 }
 
 /// Answers with the digests of a range.

@@ -28,6 +28,7 @@ mod inner;
 mod links;
 mod making_ways;
 mod ranges;
+mod resuming;
 mod rpo;
 mod storage;
 mod volumes;
@@ -209,9 +210,6 @@ impl Member {
         }
         let label = ring.load_label()?;
         let scanned = ring.scan(&label)?;
-        if scanned.claimed > scanned.end {
-            return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
-        }
         let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
         let dirty = others
             .iter()
@@ -219,7 +217,11 @@ impl Member {
             .collect::<Result<_, RingError>>()?;
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
-        let core = Core::new(config, Found { label, entries, dirty });
+        let found = Found { label, entries, dirty, claimed: scanned.claimed };
+        if found.is_damaged(&config) {
+            return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
+        }
+        let core = Core::new(config, found);
         let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
@@ -245,12 +247,13 @@ impl Member {
             },
         });
         let above = match inner.hub.lock().core.was_source() {
-            true => Some(inner.witness.load()?),
+            true => Some(resuming::ask(&inner)?),
             false => None,
         };
+        let waits = above == Some(None);
         // Before anybody is heard: who follows another source by then is none to be resumed.
-        if let Some(seat) = above {
-            inner.resume(seat.map(|seat| seat.epoch).unwrap_or_default())?;
+        if let Some(epoch) = above.flatten() {
+            inner.resume(epoch)?;
         }
         let address = setup.listener.local_addr();
         let accepting = Arc::clone(&inner);
@@ -260,6 +263,9 @@ impl Member {
         })?;
         let member = Self { inner, threads: Mutex::default(), _accepts: accepts, address };
         member.spawn_all(&others)?;
+        if waits {
+            member.spawn("resumes", resuming::wait)?;
+        }
         Ok(member)
     }
 

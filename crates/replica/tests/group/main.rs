@@ -3,6 +3,7 @@
 
 mod changes;
 mod group;
+mod losses;
 mod outages;
 mod points;
 mod roles;

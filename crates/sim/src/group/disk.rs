@@ -161,6 +161,12 @@ impl Disk {
             entries.push(record.entry);
             (at, chain) = (record.entry.end, record.entry.sum);
         }
-        Found { label, entries, dirty: self.maps.clone() }
+        let behind = self.ring.values().map(|slot| &slot.record).filter(|record| {
+            let is_kept = record.entry.end.0 <= label.start.0 + self.capacity;
+            let epoch = label.history.epoch_at(record.entry.lsn).map(Epoch::tag);
+            record.entry.lsn >= at && is_kept && epoch == Some(record.epoch)
+        });
+        let claimed = behind.map(|record| record.entry.committed).fold(label.committed, Lsn::max);
+        Found { label, entries, dirty: self.maps.clone(), claimed }
     }
 }

@@ -312,7 +312,15 @@ impl<'a> World<'a> {
 
     pub(crate) fn start(&mut self, member: u8) {
         let found = self.members[usize::from(member)].disk.found();
-        let core = Core::new(config(self.plan, MemberId(member)), found);
+        let config = config(self.plan, MemberId(member));
+        if found.is_damaged(&config) {
+            // No disk of a run loses what was durable.
+            self.fault = Some(format!(
+                "member {member} would not start: {} was committed, as {:?} says",
+                found.claimed, found.label
+            ));
+        }
+        let core = Core::new(config, found);
         let was_source = core.was_source();
         self.trace(|| format!("member {member} starts: {:?}", core.status()));
         let now = self.now;
