@@ -37,7 +37,7 @@ pub enum Message {
         group: GroupId,
         /// The source's history; its current epoch is the source's.
         history: History,
-        /// Sizes of the volumes in bytes.
+        /// Sizes of the volumes in bytes, at the end of the source's order.
         volumes: Vec<u64>,
         /// Capacity of the source's ring, which all members' rings have.
         capacity: u64,
@@ -78,6 +78,8 @@ pub enum Message {
         set_version: u64,
         /// Whether copies will come, so that the volumes are no copy at one moment until [`Message::Consistent`].
         with_copies: bool,
+        /// Sizes of the volumes in bytes, where `from` lies.
+        volumes: Vec<u64>,
     },
     /// The label says what [`Message::Follow`] said.
     Following,

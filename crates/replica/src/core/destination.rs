@@ -71,6 +71,7 @@ struct Told {
     in_sync: MemberSet,
     set_version: u64,
     with_copies: bool,
+    volumes: Vec<u64>,
 }
 
 impl Destination {
@@ -175,9 +176,18 @@ impl Core {
                 in_sync,
                 set_version,
                 with_copies,
+                volumes,
             } => {
-                let told =
-                    Told { history, from, chain, committed, in_sync, set_version, with_copies };
+                let told = Told {
+                    history,
+                    from,
+                    chain,
+                    committed,
+                    in_sync,
+                    set_version,
+                    with_copies,
+                    volumes,
+                };
                 self.hear_follow(peer, told);
             }
             Message::Committed { epoch, to } if streams == Some(epoch) => self.hear_committed(to),
@@ -245,8 +255,9 @@ impl Core {
         (0..count).find_map(|at| {
             let (size, wanted) = (ours.get(at).copied(), volumes.get(at).copied());
             let volume = u8::try_from(at).unwrap_or(u8::MAX);
-            let is_alike = size.is_some() && size == wanted;
-            (!is_alike).then(|| Refusal::OtherVolume { volume, size: size.unwrap_or_default() })
+            // Whoever carries the connection has seen to it that a volume which is longer there fits in here.
+            (size.is_none() || wanted.is_none())
+                .then(|| Refusal::OtherVolume { volume, size: size.unwrap_or_default() })
         })
     }
 
@@ -303,8 +314,10 @@ impl Core {
     }
 
     fn hear_follow(&mut self, peer: Peer, told: Told) {
+        let volumes = self.config.volumes.len();
         let Some(following) = self.following(peer) else { return };
-        if let Stage::Answered = following.stage {
+        let is_whole = told.volumes.len() == volumes;
+        if let (Stage::Answered, true) = (&following.stage, is_whole) {
             following.stage = Stage::Told(Box::new(told));
         } else {
             self.send(peer, Message::Refused(Refusal::OutOfOrder));
@@ -344,7 +357,8 @@ impl Core {
     }
 
     fn cut(&mut self, told: Told) {
-        let Told { history, from, chain, committed, in_sync, set_version, with_copies } = told;
+        let Told { history, from, chain, committed, in_sync, set_version, with_copies, volumes } =
+            told;
         let (start, end) = (self.order.start(), self.order.end());
         let (applied, bound) = (self.applied, self.bound().unwrap_or_default());
         if from < end && from >= start {
@@ -356,7 +370,10 @@ impl Core {
             self.order.reset(from, chain);
             self.label.start = from;
             self.label.start_chain = chain;
+            volumes.iter().zip(&mut self.label.sizes).for_each(|(size, of)| *of = *size);
         }
+        // What of a volume was cut, though it had grown here, is no part of it any more.
+        self.config.volumes = volumes;
         // Below `from` everything is there, or will be copied.
         self.applied = if fits { self.applied.min(from) } else { from };
         self.committed = self.committed.max(committed).max(self.applied).min(from);
@@ -472,6 +489,7 @@ impl Core {
         let are_durable = are_durable && self.order.durable() >= self.order.end();
         for entry in entries {
             self.order.push(entry);
+            self.takes_size(&entry);
         }
         self.order.is_placed_to(self.order.end());
         if are_durable {

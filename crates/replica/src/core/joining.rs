@@ -199,6 +199,7 @@ impl Core {
             in_sync: self.label.in_sync,
             set_version: self.label.set_version,
             with_copies: copies,
+            volumes: self.sizes_at(from),
         };
         self.send(peer, follow);
     }

@@ -6,7 +6,7 @@ use super::event::Action;
 use super::joining::Greeting;
 use super::news::News;
 use super::order::Entry;
-use super::{AfterLabel, Core, Destination, Role};
+use super::{AfterLabel, Core, Destination, Role, fit};
 use crate::core::Mode;
 use crate::dirty::DirtyMap;
 use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
@@ -320,11 +320,14 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
+        let volumes = self.config.volumes.clone();
         let other = |(member, mode): &(MemberId, Mode)| {
             let dirty = dirty
                 .iter()
                 .find(|(of, _)| of == member)
                 .map_or_else(|| clean.clone(), |(_, map)| map.clone());
+            let mut dirty = dirty;
+            fit(&mut dirty, &volumes);
             Other {
                 member: *member,
                 mode: *mode,
@@ -415,7 +418,9 @@ impl Core {
             time_ns: draft.time_ns,
             committed: self.committed,
         };
-        self.order.push(Entry::of(&record, seal(&record)));
+        let entry = Entry::of(&record, seal(&record));
+        self.order.push(entry);
+        self.takes_size(&entry);
         record
     }
 

@@ -75,6 +75,7 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
         in_sync: MemberSet(0b11),
         set_version: 3,
         with_copies: false,
+        volumes: config().volumes,
     }
 }
 

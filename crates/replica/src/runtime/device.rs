@@ -1,5 +1,6 @@
 //! A volume of a group as a block device: at the source it takes writes, elsewhere it refuses everything.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -33,7 +34,8 @@ pub(super) struct ReplicaDevice {
 impl BlockDevice for ReplicaDevice {
     fn geometry(&self) -> Geometry {
         let below = self.below().geometry();
-        Geometry { class: self.inner.ring.medium().class(), may_wait: true, ..below }
+        let size = self.inner.hub.sizes[usize::from(self.volume)].load(Ordering::Acquire);
+        Geometry { size, class: self.inner.ring.medium().class(), may_wait: true, ..below }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
@@ -43,6 +45,7 @@ impl BlockDevice for ReplicaDevice {
             thread::sleep(LOOK_AGAIN);
         }
         self.check_open()?;
+        self.geometry().check_read(offset, length_of(out))?;
         self.below().read(offset, out)
     }
 
@@ -86,6 +89,7 @@ impl BlockDevice for ReplicaDevice {
 
     fn status(&self, offset: u64, len: u64) -> Result<Status, BlockError> {
         self.check_open()?;
+        self.geometry().check_status(offset, len)?;
         self.below().status(offset, len)
     }
 
@@ -114,7 +118,7 @@ impl ReplicaDevice {
 
 impl Inner {
     /// Whether the member is the source for the same time still.
-    fn check(&self, tenure: u64) -> Result<(), BlockError> {
+    pub(super) fn check(&self, tenure: u64) -> Result<(), BlockError> {
         match tenure != 0 && self.hub.tenure() == tenure {
             true => Ok(()),
             false => Err(NOT_SOURCE),
@@ -147,7 +151,7 @@ impl Inner {
         let done = self.wait_for(tenure, placed).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
                 Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
-                Kind::Trim => device.write_zeroes(
+                Kind::Trim | Kind::Resize => device.write_zeroes(
                     extent.offset,
                     extent.len,
                     Zeroing::MayFree,

@@ -18,10 +18,11 @@ use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
 use super::hub::{Arrived, Hub, Work};
 use super::inner::Inner;
 use super::storage::persist_and_answer;
+use super::volumes::TooShort;
 use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
 use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence};
-use crate::message::{DIGEST_GRANULE, Message, Peer};
+use crate::message::{DIGEST_GRANULE, Message, Peer, Refusal};
 use crate::names::{MEMBERS_MAX, MemberId};
 use crate::wire::{Link, LinkError, Receiver, expands};
 
@@ -119,6 +120,20 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
                     persists.into_iter().for_each(|it| persist_and_answer(inner, it, only));
                 }
             }
+        }
+        Message::Hello { ref volumes, .. } => {
+            // A volume that has grown meanwhile needs room before anything of it comes.
+            let refused = (0..).zip(volumes).find_map(|(volume, size)| {
+                let TooShort(size) = inner.volumes.reserve(volume, *size).err()?;
+                Some(Refusal::OtherVolume { volume, size })
+            });
+            let Some(refusal) = refused.filter(|_| !is_ours) else {
+                hub.step(Event::Said(peer, message));
+                return;
+            };
+            let mut state = hub.lock();
+            let refused = Message::Refused(refusal);
+            hub.take(&mut state, vec![Action::Send(peer, refused), Action::Disconnect(peer)]);
         }
         Message::There { .. } => {
             inner.receive_there(peer, &message).into_iter().for_each(|event| hub.step(event));

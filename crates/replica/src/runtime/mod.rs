@@ -28,6 +28,7 @@ mod inner;
 mod links;
 mod making_ways;
 mod ranges;
+mod resizing;
 mod resuming;
 mod rpo;
 mod storage;
@@ -50,6 +51,7 @@ pub use self::events::Noted;
 use self::hub::Hub;
 use self::inner::{Inner, Wire};
 use self::ranges::Ranges;
+pub use self::resizing::ResizeError;
 pub use self::rpo::Rpo;
 use self::storage::Kept;
 use self::volumes::Volumes;
@@ -178,6 +180,8 @@ pub struct Report {
     pub differences: u64,
     /// Views that are open.
     pub views: usize,
+    /// Bytes of each volume.
+    pub sizes: Vec<u64>,
     /// Where one-sided ways are wanted, at a source: to whom records go by one, and why they do not go so to the others.
     pub ways: Vec<(MemberId, Way)>,
 }
@@ -200,7 +204,6 @@ impl Member {
     /// See [`StartError`]; nothing runs then.
     pub fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup { config, ring, volumes, directory, map, environment, .. } = setup;
-        check_volumes(&config, &volumes)?;
         ring.check_owner(config.group, config.me)?;
         if ring.capacity() != config.capacity {
             return Err(StartError::OtherCapacity {
@@ -211,16 +214,18 @@ impl Member {
         let label = ring.load_label()?;
         let scanned = ring.scan(&label)?;
         let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
-        let dirty = others
-            .iter()
-            .map(|other| Ok((*other, ring.load_dirty(*other, &config.volumes)?)))
-            .collect::<Result<_, RingError>>()?;
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
-        let found = Found { label, entries, dirty, claimed: scanned.claimed };
+        let mut found = Found { label, entries, dirty: Vec::new(), claimed: scanned.claimed };
         if found.is_damaged(&config) {
             return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
         }
+        let sizes = found.sizes(&config);
+        check_volumes(&sizes, &volumes)?;
+        found.dirty = others
+            .iter()
+            .map(|other| Ok((*other, ring.load_dirty(*other, &sizes)?)))
+            .collect::<Result<_, RingError>>()?;
         let core = Core::new(config, found);
         let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
@@ -238,6 +243,7 @@ impl Member {
             ring,
             volumes,
             ranges: Ranges::default(),
+            resizing: Mutex::default(),
             witness: setup.witness,
             compression: setup.compression,
             wire: Wire {
@@ -361,6 +367,7 @@ impl Member {
         let hub = &self.inner.hub;
         let state = hub.lock();
         let status = state.core.status();
+        let sizes = state.core.sizes().to_vec();
         let modes = state.core.modes();
         let failures = modes
             .iter()
@@ -386,6 +393,7 @@ impl Member {
             verified,
             differences,
             views,
+            sizes,
             ways,
         }
     }
@@ -393,6 +401,20 @@ impl Member {
     /// What has happened behind the event of a number.
     pub fn events(&self, since: u64) -> Vec<Noted> {
         self.inner.hub.lock().events.since(since)
+    }
+
+    /// Makes a volume longer, at all members, and returns its size. What is new reads as zeroes. Files grow by themselves; a
+    /// device has to be so long at every member before: one where it is not follows no more until it is.
+    ///
+    /// # Durability
+    ///
+    /// Once this returns the size is in the rings of all members in sync, as a write is.
+    ///
+    /// # Errors
+    ///
+    /// This member is not the source, the volume would not be longer, or its device cannot be.
+    pub fn resize(&self, volume: u8, size: u64) -> Result<u64, ResizeError> {
+        self.inner.resize(volume, size)
     }
 
     /// Puts a named point into the order, and returns where it is once it is committed.
@@ -467,17 +489,18 @@ impl Member {
     }
 }
 
-fn check_volumes(config: &Config, volumes: &[Arc<dyn BlockDevice>]) -> Result<(), StartError> {
-    for (volume, (device, wanted)) in volumes.iter().zip(&config.volumes).enumerate() {
+// A device may be longer than its volume: the rest is not used.
+fn check_volumes(sizes: &[u64], volumes: &[Arc<dyn BlockDevice>]) -> Result<(), StartError> {
+    for (volume, (device, wanted)) in volumes.iter().zip(sizes).enumerate() {
         let (found, wanted) = (device.geometry().size, *wanted);
-        if found != wanted {
+        if found < wanted {
             return Err(StartError::OtherSize { volume, found, wanted });
         }
     }
-    if volumes.len() != config.volumes.len() {
-        let volume = volumes.len().min(config.volumes.len());
-        let size = config.volumes.get(volume).copied().unwrap_or_default();
-        return Err(StartError::OtherSize { volume, found: 0, wanted: size });
+    if volumes.len() != sizes.len() {
+        let volume = volumes.len().min(sizes.len());
+        let wanted = sizes.get(volume).copied().unwrap_or_default();
+        return Err(StartError::OtherSize { volume, found: 0, wanted });
     }
     Ok(())
 }

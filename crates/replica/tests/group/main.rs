@@ -6,6 +6,7 @@ mod group;
 mod losses;
 mod outages;
 mod points;
+mod resizing;
 mod roles;
 mod strangers;
 mod ways;

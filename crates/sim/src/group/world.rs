@@ -9,7 +9,7 @@ use replica::format::Label;
 use replica::{Epoch, GroupId, MemberId, MemberSet};
 
 use crate::chance::Chance;
-use crate::disk::{CELL, CELLS, Disk, VOLUMES};
+use crate::disk::{CELL, CELLS_FIRST, Disk, VOLUMES};
 use crate::member::{Member, Process, Writer};
 use crate::net::Connection;
 use crate::plan::{MS, Plan, SECOND};
@@ -404,7 +404,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         me,
         my_mode: plan.modes[usize::from(me.0)],
         others,
-        volumes: vec![CELLS * CELL; usize::from(VOLUMES)],
+        volumes: vec![CELLS_FIRST * CELL; usize::from(VOLUMES)],
         capacity: plan.capacity,
         least_in_sync: 1,
         has_witness: plan.has_witness,

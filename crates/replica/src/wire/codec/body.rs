@@ -93,14 +93,24 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Here.recent_from", recent_from)
         }
         Message::Refused(refusal) => put.field("Refused", refusal),
-        Message::Follow { history, from, chain, committed, in_sync, set_version, with_copies } => {
+        Message::Follow {
+            history,
+            from,
+            chain,
+            committed,
+            in_sync,
+            set_version,
+            with_copies,
+            volumes,
+        } => {
             put.field("Follow.history", history)?;
             put.field("Follow.from", from)?;
             put.field("Follow.chain", chain)?;
             put.field("Follow.committed", committed)?;
             put.field("Follow.in_sync", in_sync)?;
             put.field("Follow.set_version", set_version)?;
-            put.field("Follow.with_copies", with_copies)
+            put.field("Follow.with_copies", with_copies)?;
+            put.field("Follow.volumes", volumes)
         }
         Message::Following | Message::Alive | Message::NotMapped => Ok(()),
         Message::Records { epoch, from, to, committed } => {
@@ -191,6 +201,7 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             in_sync: take.field("Follow.in_sync")?,
             set_version: take.field("Follow.set_version")?,
             with_copies: take.field("Follow.with_copies")?,
+            volumes: take.field("Follow.volumes")?,
         },
         FOLLOWING => Message::Following,
         RECORDS => {

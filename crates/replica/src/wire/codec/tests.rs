@@ -87,9 +87,15 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                 }
             ),
         refusal().prop_map(move |refusal| none(Message::Refused(refusal))),
-        (history(), lsn(), any::<(u32, u8, u64, bool)>(), lsn()).prop_map(
-            move |(history, from, (chain, set, set_version, with_copies), committed)| none(
-                Message::Follow {
+        (history(), lsn(), any::<(u32, u8, u64, bool)>(), lsn(), vec(0..=VOLUME_LEN_MAX, 0..=16))
+            .prop_map(
+                move |(
+                    history,
+                    from,
+                    (chain, set, set_version, with_copies),
+                    committed,
+                    volumes,
+                )| none(Message::Follow {
                     history,
                     from,
                     chain,
@@ -97,9 +103,9 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                     in_sync: MemberSet(set),
                     set_version,
                     with_copies,
-                }
-            )
-        ),
+                    volumes,
+                })
+            ),
         Just(none(Message::Following)),
         (epoch(), 1..=PAYLOAD_MAX / 64, lsn(), lsn()).prop_map(|(epoch, count, to, committed)| {
             let to = Lsn(to.0.max(u64::from(PAYLOAD_MAX)));
