@@ -17,6 +17,8 @@
 //!                                          <-  Invite    my ring can be written by one-sided operations
 //!     Map         on this connection       ->
 //!                                          <-  Mapped, NotMapped
+//!     Fetch       bytes that I cannot read ->
+//!                                          <-  Fetched
 //!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
@@ -203,6 +205,23 @@ pub enum Message {
     },
     /// The ring is not mapped.
     NotMapped,
+    /// The bytes of a range as all records below `at` made them, which this source cannot read from its own volume and nobody
+    /// changes meanwhile.
+    Fetch {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// The moment.
+        at: Lsn,
+        /// Where; at most [`FETCHED_MAX`] bytes.
+        extent: Extent,
+    },
+    /// Answers [`Message::Fetch`]; the bytes lie beside the message, if they are there.
+    Fetched {
+        /// Where.
+        extent: Extent,
+        /// Whether the member has them, and could read them.
+        is_there: bool,
+    },
     /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
     /// member's ring and made durable there.
     There {
@@ -263,6 +282,8 @@ pub enum Refusal {
 
 /// Entries of a list of recent changes at most.
 pub const EXTENTS_MAX: usize = 16_384;
+/// Bytes of a range that a source asks for at once, at most.
+pub const FETCHED_MAX: u64 = 64 << 10;
 /// Bytes that a digest is about.
 pub const DIGEST_GRANULE: u64 = 64 << 10;
 /// Members say something at least this often, in nanoseconds of the driver's clock.

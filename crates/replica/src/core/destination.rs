@@ -202,7 +202,8 @@ impl Core {
                 self.hear_take_over(end, next);
             }
             // Whoever carries the connection answers with digests.
-            Message::Compare { epoch, .. } if streams == Some(epoch) => {}
+            Message::Compare { epoch, .. } | Message::Fetch { epoch, .. }
+                if streams == Some(epoch) => {}
             Message::Alive => {}
             _ => {
                 self.send(peer, Message::Refused(Refusal::OutOfOrder));

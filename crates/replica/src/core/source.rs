@@ -453,6 +453,19 @@ impl Core {
         others.any(|other| other.mode != Mode::Async && source.counts(other))
     }
 
+    /// At a source, the connections of the others that have every write that was answered.
+    pub fn in_sync_peers(&self) -> Vec<Peer> {
+        let Role::Source(source) = &self.role else { return Vec::new() };
+        let others = source.peers.iter().filter(|other| source.confirmed.contains(other.member));
+        others
+            .filter(|it| !it.is_copying())
+            .filter_map(|it| match &it.link {
+                Link::Streaming(stream) => Some(stream.peer),
+                Link::Down | Link::Greeting(..) => None,
+            })
+            .collect()
+    }
+
     /// At a source, everything below is durable at the member that follows on a connection.
     pub fn durable_at(&self, peer: Peer) -> Option<Lsn> {
         let Role::Source(source) = &self.role else { return None };
@@ -544,7 +557,7 @@ impl Core {
             Message::Stored { version } => self.set_is_known(peer, version),
             Message::Differs { lsn, extent } => self.differs(peer, lsn, extent),
             Message::Refused(refusal) => self.is_refused(peer, refusal),
-            Message::Alive | Message::Digests { .. } => {}
+            Message::Alive | Message::Digests { .. } | Message::Fetched { .. } => {}
             // What only sources say.
             _ => self.act(Action::Disconnect(peer)),
         }

@@ -33,6 +33,8 @@ pub(super) struct Connected {
     pub(super) closes_at: Option<u64>,
     /// Answers of the other end about its volumes, for the copier.
     pub(super) digests: VecDeque<(Extent, Vec<Digest>)>,
+    /// The last answer of the other end to [`crate::message::Message::Fetch`].
+    pub(super) fetched: Option<(Extent, Option<Vec<u8>>)>,
 }
 
 impl Connected {

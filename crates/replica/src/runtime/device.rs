@@ -10,6 +10,7 @@ use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::carry::{carry_until, send_queued};
+use super::healing::{HEALED_BLOCK, may_heal};
 use super::hub::State;
 use super::inner::Inner;
 use super::ranges::Held;
@@ -46,7 +47,10 @@ impl BlockDevice for ReplicaDevice {
         }
         self.check_open()?;
         self.geometry().check_read(offset, length_of(out))?;
-        self.below().read(offset, out)
+        match self.below().read(offset, out) {
+            Err(error) if may_heal(error) => self.read_healed(offset, out, error),
+            done => done,
+        }
     }
 
     fn write(&self, offset: u64, bytes: &[u8], _survives: Survives) -> Result<(), BlockError> {
@@ -99,6 +103,28 @@ impl BlockDevice for ReplicaDevice {
 }
 
 impl ReplicaDevice {
+    // Some at a time: writers wait meanwhile.
+    fn read_healed(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        error: BlockError,
+    ) -> Result<(), BlockError> {
+        tracing::warn!(volume = self.volume, offset, %error, "a volume cannot be read");
+        let (size, mut at) = (self.geometry().size, offset);
+        for part in out.chunks_mut(HEALED_LEN) {
+            let end = at + length_of(part);
+            let from = at - at % HEALED_BLOCK;
+            let extent = self.extent(from, end.next_multiple_of(HEALED_BLOCK).min(size) - from);
+            let _held = self.inner.ranges.hold(extent);
+            self.check_open()?;
+            self.inner.heal(extent, error)?;
+            self.below().read(at, part)?;
+            at = end;
+        }
+        Ok(())
+    }
+
     fn below(&self) -> &dyn BlockDevice {
         &**self
             .inner
@@ -334,6 +360,8 @@ fn length_of(bytes: &[u8]) -> u64 {
 /// The member is not the source.
 const NOT_SOURCE: BlockError = BlockError::ConfigElsewhere;
 const EINVAL: i32 = 22;
+/// Bytes of a long read that are looked at together.
+const HEALED_LEN: usize = 1 << 20;
 /// How often a reader looks whether the member is the source still.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Bytes of one record of a longer write.

@@ -89,6 +89,8 @@ pub(super) enum Work {
     Order(Action),
     /// Bytes of a volume go to a member, with the message that says what they are.
     Copy { peer: Peer, message: Message, bytes: Vec<u8> },
+    /// A source wants bytes of a volume as they are once everything below an LSN is applied.
+    Fetch { peer: Peer, at: Lsn, extent: Extent },
     /// Everything before has been sent: the connection ends.
     Close(Peer),
 }
@@ -110,6 +112,7 @@ impl Work {
                 Action::Send(peer, _) | Action::Ship { peer, .. } | Action::Copy { peer, .. },
             )
             | Self::Copy { peer, .. }
+            | Self::Fetch { peer, .. }
             | Self::Close(peer) => Some(*peer),
             Self::Order(_) => None,
         }

@@ -73,6 +73,7 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
         is_silent: false,
         closes_at: None,
         digests: VecDeque::new(),
+        fetched: None,
     };
     let mut state = inner.hub.lock();
     if state.ends || state.links.len() >= LINKS_MAX {
@@ -164,6 +165,20 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
             drop(state);
             hub.ring_bell(Lane::Copies(peer.member));
         }
+        Message::Fetch { at, extent, .. } => {
+            let mut state = hub.lock();
+            hub.step_locked(&mut state, Event::Said(peer, message));
+            hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
+        }
+        Message::Fetched { extent, is_there } => {
+            let mut state = hub.lock();
+            if let Some(connected) = state.links.get_mut(peer) {
+                connected.fetched = Some((extent, is_there.then(|| std::mem::take(bytes))));
+            }
+            hub.step_locked(&mut state, Event::Said(peer, message));
+            drop(state);
+            hub.ring_bell(Lane::Copies(peer.member));
+        }
         Message::Copy { epoch, extent, is_zero, .. } => {
             let expected = if is_zero { 0 } else { extent.len };
             let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
@@ -237,23 +252,31 @@ fn compare(inner: &Inner, peer: Peer, extent: Extent) {
         inner.hub.step(Event::NotReceived(peer));
         return;
     };
-    match inner.digester.granules(&**device, extent.offset, extent.len) {
-        Ok(digests) => {
-            let message = Message::Digests { extent, digests };
-            let mut state = inner.hub.lock();
-            inner.hub.take(&mut state, vec![Action::Send(peer, message)]);
-        }
-        Err(error) => {
-            tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
-            inner.hub.step(Event::StorageFailed);
-        }
-    }
+    // A granule that cannot be read is like no other: the source sends it, and it is written again.
+    let granules = (extent.offset..extent.offset + extent.len).step_by(STEP);
+    let digests = inner.digester.granules(&**device, extent.offset, extent.len);
+    let digests = digests.unwrap_or_else(|error| {
+        tracing::warn!(volume = extent.volume, offset = extent.offset, %error, "a range cannot be read");
+        let digest = |offset| {
+            let len = DIGEST_GRANULE.min(extent.offset + extent.len - offset);
+            let granule = inner.digester.granules(&**device, offset, len);
+            granule.ok().and_then(|of| of.first().copied()).unwrap_or(UNREADABLE)
+        };
+        granules.map(digest).collect()
+    });
+    let message = Message::Digests { extent, digests };
+    let mut state = inner.hub.lock();
+    inner.hub.take(&mut state, vec![Action::Send(peer, message)]);
 }
 
 /// Reads ranges for a member and queues them.
 pub(super) fn copy(inner: &Inner, member: MemberId) {
     let hub = &inner.hub;
     while let Some(work) = hub.next(Lane::Copies(member)) {
+        if let Work::Fetch { peer, at, extent } = work {
+            inner.answer_fetch(peer, at, extent);
+            continue;
+        }
         let Work::Order(Action::Copy { peer, extent, compares }) = work else { continue };
         if let Err(error) = copy_range(inner, peer, extent, compares) {
             tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
@@ -283,7 +306,8 @@ fn copy_range(
     // Until the copies are queued nobody writes to the range: what is written later is queued behind them.
     let held = inner.ranges.hold(extent);
     let ours = match &theirs {
-        Some(_) => inner.digester.granules(&**device, extent.offset, extent.len)?,
+        Some(_) => inner
+            .healed(extent, || inner.digester.granules(&**device, extent.offset, extent.len))?,
         None => Vec::new(),
     };
     let mut copies = Vec::new();
@@ -294,7 +318,7 @@ fn copy_range(
         let len = DIGEST_GRANULE.min(end - offset);
         let part = Extent { volume: extent.volume, offset, len };
         if theirs.as_ref().is_none_or(|theirs| theirs.get(index) != ours.get(index)) {
-            copies.push((part, inner.volumes.copy_of(part)?));
+            copies.push((part, inner.healed(part, || inner.volumes.copy_of(part))?));
         }
         (offset, index) = (offset + len, index + 1);
     }
@@ -341,6 +365,9 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
+const STEP: usize = DIGEST_GRANULE as usize;
+/// The digest of what cannot be read.
+const UNREADABLE: Digest = [0xFF; 16];
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
 /// Connections at once, those that are ending included.

@@ -23,6 +23,7 @@ mod carrying;
 mod connections;
 mod device;
 mod events;
+mod healing;
 mod hub;
 mod inner;
 mod links;
@@ -244,6 +245,7 @@ impl Member {
             volumes,
             ranges: Ranges::default(),
             resizing: Mutex::default(),
+            healing: Mutex::default(),
             witness: setup.witness,
             compression: setup.compression,
             wire: Wire {

@@ -3,6 +3,7 @@
 
 mod changes;
 mod group;
+mod healing;
 mod losses;
 mod outages;
 mod points;

@@ -8,7 +8,7 @@ use super::error::{PAYLOAD_MAX, WireError};
 use super::field::DIGESTS_MAX;
 use super::frame::*;
 use crate::format::{Extent, NUMBER_MAX, VOLUME_LEN_MAX, VOLUMES_MAX};
-use crate::message::{EXTENTS_MAX, Message, Refusal, Ticket};
+use crate::message::{EXTENTS_MAX, FETCHED_MAX, Message, Refusal, Ticket};
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
 use log::Lsn;
 
@@ -119,6 +119,12 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
         (epoch(), lsn(), extent_below(PAYLOAD_MAX.into())).prop_map(|(epoch, at, extent)| {
             let len = u32::try_from(extent.len).unwrap();
             (Message::Copy { epoch, at, extent, is_zero: false }, len)
+        }),
+        (epoch(), lsn(), extent_below(FETCHED_MAX))
+            .prop_map(move |(epoch, at, extent)| none(Message::Fetch { epoch, at, extent })),
+        (extent_below(FETCHED_MAX), any::<bool>()).prop_map(|(extent, is_there)| {
+            let len = if is_there { u32::try_from(extent.len).unwrap() } else { 0 };
+            (Message::Fetched { extent, is_there }, len)
         }),
         (epoch(), lsn(), extent()).prop_map(move |(epoch, at, extent)| none(Message::Copy {
             epoch,
