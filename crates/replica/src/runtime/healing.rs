@@ -110,10 +110,7 @@ impl Inner {
 
 /// Whether a failed read may be the fault of some blocks, which a disk or a volume has lost.
 pub(super) const fn may_heal(error: BlockError) -> bool {
-    matches!(
-        error,
-        BlockError::MediaIo(_) | BlockError::MediaDamaged { .. } | BlockError::MediaLost { .. }
-    )
+    matches!(error, BlockError::MediaIo(_) | BlockError::MediaLost { .. })
 }
 
 /// What is healed at once: the sector of most disks.
