@@ -88,6 +88,14 @@ impl Group {
         group
     }
 
+    /// A group whose member 0 is the source, and nobody waits for the others.
+    pub(crate) fn asynchronous() -> Self {
+        let mut group = Self::stopped(Plan { mode: Mode::Async, ..Plan::default() });
+        (0..group.plan.members).for_each(|member| group.start(member));
+        group.promote(0, true);
+        group
+    }
+
     /// A group of which nobody runs.
     pub(crate) fn stopped(plan: Plan) -> Self {
         let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use replica::MemberId;
-use replica::core::{Mode, News};
+use replica::core::News;
 use replica::format::{Extent, RECORD_HEADER_LEN};
 use replica::ring::Ring;
 
@@ -11,7 +11,7 @@ use crate::group::{Group, Plan};
 
 #[test]
 fn an_asynchronous_member_that_lost_power_starts_again_and_follows() {
-    let mut group = Group::new(Plan { mode: Mode::Async, ..Plan::default() });
+    let mut group = Group::asynchronous();
     for round in 0..40 {
         group.write(0, 0, round * 4096, 2, 4096);
     }

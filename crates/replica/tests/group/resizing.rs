@@ -2,7 +2,7 @@
 
 use block::Survives;
 use replica::MemberId;
-use replica::core::{Mode, News, Wish};
+use replica::core::{News, Wish};
 use replica::runtime::ResizeError;
 
 use crate::group::{Group, Plan, SIZE, one_sided};
@@ -85,7 +85,7 @@ fn a_source_that_starts_again_offers_the_grown_volume() {
 
 #[test]
 fn what_had_grown_at_a_source_alone_is_gone_once_it_follows_and_grows_as_zeroes_again() {
-    let mut group = Group::new(Plan { mode: Mode::Async, ..Plan::default() });
+    let mut group = Group::asynchronous();
     group.write(0, 0, 0, 1, 4096);
     group.wait("it has that", || group.status(1).durable >= group.status(0).end);
     group.stop(1);
