@@ -52,7 +52,7 @@ pub(crate) enum ReplicaCommand {
     Mark(Mark),
     /// List the points at which a member can show its volumes
     Points(Of),
-    /// Show the volumes of a destination as they were at a point, writable, while replication goes on
+    /// Show the volumes as they were at a point (at the source: as they are now), writable, while replication goes on
     Mount(Mount),
     /// End a view that `mount` made; what was written to it is gone
     Unmount(Unmount),

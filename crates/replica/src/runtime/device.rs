@@ -247,7 +247,7 @@ impl Inner {
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         self.check(tenure)?;
-        let submitted = match state.lag.holds {
+        let submitted = match state.lag.holds || state.writers.held > 0 {
             true => Err(Denied::NotNow),
             false => state.core.submit(draft, seal),
         };

@@ -28,6 +28,7 @@ mod hub;
 mod inner;
 mod links;
 mod making_ways;
+mod quiet;
 mod ranges;
 mod resizing;
 mod resuming;
@@ -462,8 +463,18 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// See [`ViewError`]. A source has no views.
+    /// See [`ViewError`]. A source shows its volumes as they are now, and no other point; its writers wait for the moment that
+    /// takes.
     pub fn view(&self, point: &Point, bytes_max: u64) -> Result<View, ViewError> {
+        let inner = &self.inner;
+        if self.tenure() != 0 && *point == Point::Latest {
+            return inner.while_quiet(|at| {
+                let contents = inner.hub.lock().core.label().contents;
+                inner.volumes.views().set_contents(contents);
+                inner.volumes.views().set_position(at, at);
+                inner.volumes.view(&Kept(inner), point, bytes_max)
+            });
+        }
         self.place_views()?;
         self.inner.volumes.view(&Kept(&self.inner), point, bytes_max)
     }
