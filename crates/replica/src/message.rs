@@ -217,6 +217,8 @@ pub enum Message {
     },
     /// Answers [`Message::Fetch`]; the bytes lie beside the message, if they are there.
     Fetched {
+        /// The moment that was asked for: an answer that came too late is none to a later question.
+        at: Lsn,
         /// Where.
         extent: Extent,
         /// Whether the member has them, and could read them.

@@ -75,8 +75,11 @@ impl Inner {
             if state.ends || hub.now() > until {
                 return None;
             }
-            if let Some((of, bytes)) = state.links.get_mut(peer)?.fetched.take() {
-                return bytes.filter(|_| of == extent);
+            let fetched = state.links.get_mut(peer)?.fetched.take();
+            if let Some((_, _, bytes)) =
+                fetched.filter(|(of, at_there, _)| (*of, *at_there) == (at, extent))
+            {
+                return bytes;
             }
             state = hub.wait(Lane::Copies(peer.member), state);
         }
@@ -101,7 +104,7 @@ impl Inner {
             let mut bytes = vec![0; usize::try_from(extent.len).expect("FETCHED_MAX at most")];
             device.read(extent.offset, &mut bytes).ok().map(|()| bytes)
         });
-        let message = Message::Fetched { extent, is_there: bytes.is_some() };
+        let message = Message::Fetched { at, extent, is_there: bytes.is_some() };
         let bytes = bytes.unwrap_or_default();
         let mut state = hub.lock();
         hub.queue(&mut state, Lane::Member(peer.member), Work::Copy { peer, message, bytes });

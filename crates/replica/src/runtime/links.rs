@@ -170,10 +170,10 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
             hub.step_locked(&mut state, Event::Said(peer, message));
             hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
         }
-        Message::Fetched { extent, is_there } => {
+        Message::Fetched { at, extent, is_there } => {
             let mut state = hub.lock();
             if let Some(connected) = state.links.get_mut(peer) {
-                connected.fetched = Some((extent, is_there.then(|| std::mem::take(bytes))));
+                connected.fetched = Some((at, extent, is_there.then(|| std::mem::take(bytes))));
             }
             hub.step_locked(&mut state, Event::Said(peer, message));
             drop(state);

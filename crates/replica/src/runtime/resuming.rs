@@ -29,7 +29,7 @@ pub(super) fn ask(inner: &Inner) -> Result<Option<Epoch>, WitnessError> {
 pub(super) fn wait(inner: &Inner) {
     let hub = &inner.hub;
     hub.note(&mut hub.lock(), News::WaitsForWitness);
-    while hub.lock().core.was_source() && !hub.pauses_to_end(ASK_EVERY) {
+    while waits(inner) && !hub.pauses_to_end(ASK_EVERY) {
         match inner.witness.load() {
             Ok(seat) => {
                 let above = seat.map(|seat| seat.epoch).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn wait(inner: &Inner) {
                         Ok(false) => {}
                         Err(error) => tracing::warn!(%error, "no random number for an epoch"),
                     }
-                    if !hub.lock().core.was_source() {
+                    if !waits(inner) {
                         return;
                     }
                 }
@@ -47,6 +47,12 @@ pub(super) fn wait(inner: &Inner) {
             Err(error) => tracing::debug!(%error, "the witness does not answer yet"),
         }
     }
+}
+
+// Nobody has decided: neither another source, nor an operator who promoted this member.
+fn waits(inner: &Inner) -> bool {
+    let core = &inner.hub.lock().core;
+    core.was_source() && !core.is_source()
 }
 
 // What is under way ends first: a source that wrote to its volumes may be followed by one that applies.

@@ -176,7 +176,8 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Fetch.at", at)?;
             put.field("Fetch.extent", extent)
         }
-        Message::Fetched { extent, is_there } => {
+        Message::Fetched { at, extent, is_there } => {
+            put.field("Fetched.at", at)?;
             put.field("Fetched.extent", extent)?;
             put.field("Fetched.is_there", is_there)
         }
@@ -286,6 +287,7 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             extent: take.field("Fetch.extent")?,
         },
         FETCHED => Message::Fetched {
+            at: take.field("Fetched.at")?,
             extent: take.field("Fetched.extent")?,
             is_there: take.field("Fetched.is_there")?,
         },

@@ -159,7 +159,7 @@ fn check(message: &Message, payload_len: u32) -> Result<(), WireError> {
         {
             return Err(WireError::Value("extent"));
         }
-        Message::Fetched { extent, is_there: true } => extent.len,
+        Message::Fetched { extent, is_there: true, .. } => extent.len,
         Message::Compare { extent, .. } | Message::Digests { extent, .. } => {
             match extent.len <= DIGESTS_MAX as u64 * DIGEST_GRANULE {
                 true => 0,

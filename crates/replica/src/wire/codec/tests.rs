@@ -122,9 +122,9 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
         }),
         (epoch(), lsn(), extent_below(FETCHED_MAX))
             .prop_map(move |(epoch, at, extent)| none(Message::Fetch { epoch, at, extent })),
-        (extent_below(FETCHED_MAX), any::<bool>()).prop_map(|(extent, is_there)| {
+        (lsn(), extent_below(FETCHED_MAX), any::<bool>()).prop_map(|(at, extent, is_there)| {
             let len = if is_there { u32::try_from(extent.len).unwrap() } else { 0 };
-            (Message::Fetched { extent, is_there }, len)
+            (Message::Fetched { at, extent, is_there }, len)
         }),
         (epoch(), lsn(), extent()).prop_map(move |(epoch, at, extent)| none(Message::Copy {
             epoch,
