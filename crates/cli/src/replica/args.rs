@@ -60,7 +60,7 @@ pub(crate) enum ReplicaCommand {
     Add(Add),
     /// Remove a member from the file of a group; every member gets the new file and is started again
     Remove(Remove),
-    /// Print a group as a script that would make it again, without its secret
+    /// Print a group as a script that makes it again, all of its file included, but for the secret
     Export(Export),
     /// Measure two machines and the way between them, and estimate what replication will cost there
     #[command(after_long_help = TOPOLOGY_NOTES)]
