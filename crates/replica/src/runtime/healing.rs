@@ -15,7 +15,7 @@ use log::Lsn;
 
 use super::hub::Work;
 use super::inner::Inner;
-use crate::core::{Action, Lane, News};
+use crate::core::{Action, Event, Lane, News};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
 use crate::names::MemberId;
@@ -82,6 +82,25 @@ impl Inner {
                 return bytes;
             }
             state = hub.wait(Lane::Copies(peer.member), state);
+        }
+    }
+
+    pub(super) fn hear_of_healing(&self, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+        let (hub, mut state) = (&self.hub, self.hub.lock());
+        match message {
+            Message::Fetch { at, extent, .. } => {
+                hub.step_locked(&mut state, Event::Said(peer, message));
+                hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
+            }
+            Message::Fetched { at, extent, is_there } => {
+                if let Some(connected) = state.links.get_mut(peer) {
+                    let bytes = is_there.then(|| std::mem::take(bytes));
+                    connected.fetched = Some((at, extent, bytes));
+                }
+                hub.step_locked(&mut state, Event::Said(peer, message));
+                hub.ring_bell(Lane::Copies(peer.member));
+            }
+            _ => {}
         }
     }
 

@@ -122,20 +122,7 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
                 }
             }
         }
-        Message::Hello { ref volumes, .. } => {
-            // A volume that has grown meanwhile needs room before anything of it comes.
-            let refused = (0..).zip(volumes).find_map(|(volume, size)| {
-                let TooShort(size) = inner.volumes.reserve(volume, *size).err()?;
-                Some(Refusal::OtherVolume { volume, size })
-            });
-            let Some(refusal) = refused.filter(|_| !is_ours) else {
-                hub.step(Event::Said(peer, message));
-                return;
-            };
-            let mut state = hub.lock();
-            let refused = Message::Refused(refusal);
-            hub.take(&mut state, vec![Action::Send(peer, refused), Action::Disconnect(peer)]);
-        }
+        Message::Hello { .. } => hear_hello(inner, peer, message),
         Message::There { .. } => {
             inner.receive_there(peer, &message).into_iter().for_each(|event| hub.step(event));
         }
@@ -165,37 +152,46 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
             drop(state);
             hub.ring_bell(Lane::Copies(peer.member));
         }
-        Message::Fetch { at, extent, .. } => {
-            let mut state = hub.lock();
-            hub.step_locked(&mut state, Event::Said(peer, message));
-            hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
+        Message::Fetch { .. } | Message::Fetched { .. } => {
+            inner.hear_of_healing(peer, message, bytes);
         }
-        Message::Fetched { at, extent, is_there } => {
-            let mut state = hub.lock();
-            if let Some(connected) = state.links.get_mut(peer) {
-                connected.fetched = Some((at, extent, is_there.then(|| std::mem::take(bytes))));
-            }
-            hub.step_locked(&mut state, Event::Said(peer, message));
-            drop(state);
-            hub.ring_bell(Lane::Copies(peer.member));
-        }
-        Message::Copy { epoch, extent, is_zero, .. } => {
-            let expected = if is_zero { 0 } else { extent.len };
-            let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
-            let mut state = hub.lock();
-            if !is_sound {
-                hub.step_locked(&mut state, Event::NotReceived(peer));
-                return;
-            }
-            // The bytes wait in the order in which the core has the copies: of those that it refuses there are none.
-            if state.core.may_receive_copy(peer, epoch) {
-                let bytes = (!is_zero).then(|| std::mem::take(bytes));
-                state.arrived.push_back(Arrived { peer, extent, bytes });
-            }
-            hub.step_locked(&mut state, Event::Said(peer, message));
-        }
+        Message::Copy { .. } => hear_copy(inner, peer, message, bytes),
         message => hub.step(Event::Said(peer, message)),
     }
+}
+
+// A volume that has grown meanwhile needs room before anything of it comes.
+fn hear_hello(inner: &Inner, peer: Peer, message: Message) {
+    let Message::Hello { volumes, .. } = &message else { return };
+    let refused = (0..).zip(volumes).find_map(|(volume, size)| {
+        let TooShort(size) = inner.volumes.reserve(volume, *size).err()?;
+        Some(Message::Refused(Refusal::OtherVolume { volume, size }))
+    });
+    let mut state = inner.hub.lock();
+    match refused {
+        Some(refused) => {
+            let actions = vec![Action::Send(peer, refused), Action::Disconnect(peer)];
+            inner.hub.take(&mut state, actions);
+        }
+        None => inner.hub.step_locked(&mut state, Event::Said(peer, message)),
+    }
+}
+
+fn hear_copy(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+    let Message::Copy { epoch, extent, is_zero, .. } = message else { return };
+    let expected = if is_zero { 0 } else { extent.len };
+    let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
+    let (hub, mut state) = (&inner.hub, inner.hub.lock());
+    if !is_sound {
+        hub.step_locked(&mut state, Event::NotReceived(peer));
+        return;
+    }
+    // The bytes wait in the order in which the core has the copies: of those that it refuses there are none.
+    if state.core.may_receive_copy(peer, epoch) {
+        let bytes = (!is_zero).then(|| std::mem::take(bytes));
+        state.arrived.push_back(Arrived { peer, extent, bytes });
+    }
+    hub.step_locked(&mut state, Event::Said(peer, message));
 }
 
 // Whether the core allows it is asked first; then the bytes are checked and placed without the lock.

@@ -224,10 +224,8 @@ impl Member {
         }
         let sizes = found.sizes(&config);
         check_volumes(&sizes, &volumes)?;
-        found.dirty = others
-            .iter()
-            .map(|other| Ok((*other, ring.load_dirty(*other, &sizes)?)))
-            .collect::<Result<_, RingError>>()?;
+        let dirty_of = |other: &MemberId| Ok((*other, ring.load_dirty(*other, &sizes)?));
+        found.dirty = others.iter().map(dirty_of).collect::<Result<_, RingError>>()?;
         let core = Core::new(config, found);
         let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
