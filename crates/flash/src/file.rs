@@ -140,7 +140,8 @@ impl FlashFile {
     /// Refuses what lies behind the end of the file: it has become shorter than a region.
     fn check_end(&self, offset: u64, len: usize) -> Result<(), MediumError> {
         let end = offset + wide(len);
-        let is_inside = end <= self.expected_len.load(Ordering::Acquire);
+        // No bytes lie nowhere.
+        let is_inside = len == 0 || end <= self.expected_len.load(Ordering::Acquire);
         if is_inside { Ok(()) } else { Err(MediumError::Truncated) }
     }
 
@@ -347,7 +348,7 @@ impl Background for FlashFile {
     fn read_ahead(&self, first: u64) {
         let end = self.expected_len.load(Ordering::Acquire).div_ceil(FRAME);
         let mark = first + WINDOW / 2;
-        let mut page = first;
+        let (mut page, mut all) = (first, 0);
         let mut scratch = vec![0; Transfer::LEN_MAX];
         while page < (first + WINDOW).min(end) {
             let pages = (first + WINDOW).min(end) - page;
@@ -363,6 +364,7 @@ impl Background for FlashFile {
                     Ok(Brought::Bytes(bytes)) => {
                         let came = wide(bytes).div_ceil(FRAME);
                         count(&self.pool().counters.ahead, came);
+                        all += came;
                         page += came.max(1);
                     }
                     Ok(Brought::LookAgain) => {}
@@ -370,7 +372,10 @@ impl Background for FlashFile {
                 }
             }
         }
-        if let Some(pinned) = self.pool().table.pin(self.key(mark)) {
+        // A window that was all here needs no successor: where the stream leaves what is here, it misses and is found again.
+        if all > 0
+            && let Some(pinned) = self.pool().table.pin(self.key(mark))
+        {
             pinned.header().set(AHEAD);
         }
     }

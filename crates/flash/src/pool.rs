@@ -369,6 +369,12 @@ impl Pool {
         Ok(taken)
     }
 
+    /// Transfers kept, and those of one write-back: beside the budget, so they are a small part of it.
+    pub(crate) fn transfers_max(&self) -> usize {
+        let part = self.budget / TRANSFERS_PART / Transfer::LEN_MAX as u64;
+        usize::try_from(part).unwrap_or(TRANSFERS_MAX).clamp(TRANSFERS_MIN, TRANSFERS_MAX)
+    }
+
     /// Memory for one transfer of a thread that may not wait.
     pub(crate) fn take_transfer(&self) -> Option<Transfer> {
         let kept = self.transfers.try_lock().ok().and_then(|mut free| free.pop());
@@ -377,7 +383,7 @@ impl Pool {
 
     pub(crate) fn return_transfer(&self, transfer: Transfer) {
         if let Ok(mut free) = self.transfers.try_lock()
-            && free.len() < TRANSFERS_MAX
+            && free.len() < self.transfers_max()
         {
             free.push(transfer);
         }
@@ -386,7 +392,7 @@ impl Pool {
     pub(crate) fn return_transfers(&self, transfers: Vec<Transfer>) {
         let mut free = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
         free.extend(transfers);
-        free.truncate(TRANSFERS_MAX);
+        free.truncate(self.transfers_max());
     }
 
     /// Enters a file under a number of its own.
@@ -486,8 +492,11 @@ pub(crate) const FRAME: u64 = Frames::LEN as u64;
 const FRAME_COST: u64 = 64;
 /// Frames that are looked at under one hold of the lock: some 10 us.
 const EVICTED_AT_ONCE: u32 = 1024;
-/// Buffers kept for the next transfers: 4 MiB. They are not part of the budget.
-const TRANSFERS_MAX: usize = 64;
+/// Buffers kept for the next transfers: 2 MiB at most. They are not part of the budget.
+const TRANSFERS_MAX: usize = 32;
+const TRANSFERS_MIN: usize = 4;
+/// Of a budget below 128 MiB they take a 64th.
+const TRANSFERS_PART: u64 = 64;
 /// Looks at the lock of the cache before an engine leaves a miss to a worker: some microseconds.
 const CACHE_LOOKS: u32 = 200;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.

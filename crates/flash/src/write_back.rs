@@ -56,7 +56,7 @@ impl FlashFile {
         let expected = self.expected_len.load(Ordering::Acquire);
         let mut at = 0;
         while at < taken.len() {
-            let mut transfers = match self.pool().take_transfers(TRANSFERS) {
+            let mut transfers = match self.pool().take_transfers(self.pool().transfers_max()) {
                 Ok(transfers) => transfers,
                 Err(error) => {
                     failed.extend(failed_all(media_error(error)));
@@ -185,7 +185,5 @@ fn run_of(taken: &[Taken], len: u64) -> &[Taken] {
 
 /// Pages that a write-back takes at once.
 const BATCH_MAX: usize = 512;
-/// Transfers of a write-back that are under way at once.
-const TRANSFERS: usize = 32;
 /// Lost pages that a file remembers one by one; with more no flush of the file succeeds any more.
 const LOST_MAX: usize = 4096;

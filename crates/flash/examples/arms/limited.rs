@@ -15,7 +15,8 @@ pub(crate) struct Server {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     group: Option<PathBuf>,
-    pub(crate) address: SocketAddr,
+    /// Of each serving thread.
+    pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Server {
@@ -24,25 +25,32 @@ impl Server {
         path: &Path,
         len: u64,
         budget: u64,
-        wait: &str,
+        (wait, threads): (&str, usize),
     ) -> Result<Self, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", arm])
+        let mut command = Command::new(std::env::current_exe()?);
+        let served = if arm == "workers" { "push" } else { arm };
+        if arm == "workers" {
+            command.env("LANDFAST_NO_IO_URING", "1");
+        }
+        let mut child = command
+            .args(["serve", served])
             .arg(path)
-            .args([len.to_string(), budget.to_string(), wait.to_owned()])
+            .args([len.to_string(), budget.to_string(), wait.to_owned(), threads.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         // The control arms need no more than the page cache and some buffers.
-        let is_flash = arm.starts_with("push");
+        let is_flash = arm.starts_with("push") || arm == "workers";
         let group = bound(child.id(), budget + if is_flash { 64 << 20 } else { 16 << 20 });
         let input = child.stdin.take().ok_or("no input")?;
         let output = BufReader::new(child.stdout.take().ok_or("no output")?);
-        let address = SocketAddr::from(([0; 4], 0));
-        let mut server = Self { child, input, output, group, address };
+        let mut server = Self { child, input, output, group, addresses: Vec::new() };
         // It waits for the word, so that it does nothing before it is bounded.
         server.tell("go")?;
-        server.address = server.line()?.parse()?;
+        for _ in 0..threads {
+            let address = server.line()?.parse()?;
+            server.addresses.push(address);
+        }
         Ok(server)
     }
 
@@ -56,6 +64,11 @@ impl Server {
             return Err("the server has ended".into());
         }
         Ok(line.trim().to_owned())
+    }
+
+    /// The serving thread of a connection.
+    pub(crate) fn address(&self, connection: usize) -> SocketAddr {
+        self.addresses[connection % self.addresses.len()]
     }
 
     /// CPU time of the process so far.

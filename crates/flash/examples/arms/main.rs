@@ -3,11 +3,13 @@
 //!
 //! ```text
 //!   arms [parking] [--file-mib N] [--budget-mib N] [--seconds N] [--connections 1,8,64] [--wait block|spin] [--arms A,B]
-//!        [--folder PATH]
+//!        [--folder PATH] [--threads N] [--rounds N]
 //!
 //!   push         RDMA Read of a flash region, CRC on      push-nocrc   the same without CRC, as the other arms
 //!   pread        pread, send                              sendfile     send of a header, sendfile
 //!   eager        RDMA Read of the file as class storage (the page cache), CRC on
+//!   workers      as push, with misses by threads (LANDFAST_NO_IO_URING)
+//!   fio          fio on the file itself: io_uring past the page cache, as many reads at once as the others have connections
 //!   messages     the same engine and framing, CRC off, with the application in between: Send, pread, Send
 //! ```
 //!
@@ -15,11 +17,12 @@
 //! too, and beside 64 connections that miss. What the second costs is the load of 64 connections on this machine; what the
 //! third costs beyond it would be parking.
 //!
-//! Every arm is a process of its own with one serving thread, in a memory cgroup of the budget and 16 MiB (64 for flash) where the machine
+//! Every arm is a process of its own with as many serving threads as `--threads` says (1), in a memory cgroup of the budget and 16 MiB (64 for flash) where the machine
 //! lets this program make one: page cache counts against it. A request is 24 bytes and an answer a header of 20 and the
 //! page, which is what an RDMA Read takes. The figure for the server is the CPU time of its whole process, workers and
-//! write-back included. Each answer is checked for the number of its page.
+//! write-back included; for fio that of fio. The rounds follow each other, so that each arm has its turn in each. Each answer is checked for the number of its page.
 
+mod fio;
 mod limited;
 mod parking;
 mod raw;
@@ -56,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) budget: u64,
     pub(crate) time: Duration,
     connections: Vec<usize>,
+    threads: usize,
+    rounds: u64,
     pub(crate) wait: String,
     arms: Vec<String>,
     folder: PathBuf,
@@ -77,6 +82,8 @@ impl Plan {
             budget: number("--budget-mib", "256")? << 20,
             time: Duration::from_secs(number("--seconds", "3")?),
             connections: connections.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            threads: usize::try_from(number("--threads", "1")?)?,
+            rounds: number("--rounds", "1")?,
             wait: value("--wait", "block"),
             arms: value("--arms", "push,push-nocrc,eager,messages,pread,sendfile")
                 .split(',')
@@ -99,37 +106,53 @@ pub(crate) struct Outcome {
 fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
     fill(path, plan.len)?;
     println!(
-        "file {} MiB, budget {} MiB, {} s each, server waits by {}",
+        "file {} MiB, budget {} MiB, {} s each, {} serving threads, which wait by {}",
         plan.len >> 20,
         plan.budget >> 20,
         plan.time.as_secs(),
+        plan.threads,
         plan.wait
     );
     println!(
         "{:<11} {:>5} {:>9} {:>12} {:>8} {:>8} {:>8} {:>9}",
         "arm", "conns", "IOPS", "IOPS/core", "p50 us", "p99 us", "p99.9", "cpu us/op"
     );
-    for connections in &plan.connections {
-        for arm in &plan.arms {
-            let mut server = limited::Server::start(arm, path, plan.len, plan.budget, &plan.wait)?;
-            let warm = plan.time / 3;
-            let is_iwarp = arm.starts_with("push") || arm == "eager" || arm == "messages";
-            let (outcome, cpu) = if is_iwarp {
-                let mut reader = reads::Reader::open(&mut server, *connections, arm)?;
-                reader.run(warm, plan.len)?;
-                let before = server.cpu()?;
-                (reader.run(plan.time, plan.len)?, server.cpu()? - before)
-            } else {
-                let mut reader = raw::Reader::open(server.address, *connections)?;
-                reader.run(warm, plan.len)?;
-                let before = server.cpu()?;
-                (reader.run(plan.time, plan.len)?, server.cpu()? - before)
-            };
-            report(arm, *connections, outcome, cpu);
-            server.stop()?;
+    for _ in 0..plan.rounds {
+        for connections in &plan.connections {
+            for arm in &plan.arms {
+                let (outcome, cpu) = match arm.as_str() {
+                    "fio" => fio::run(plan, path, *connections)?,
+                    _ => of_server(plan, path, arm, *connections)?,
+                };
+                report(arm, *connections, outcome, cpu);
+            }
         }
     }
     Ok(())
+}
+
+fn of_server(
+    plan: &Plan,
+    path: &Path,
+    arm: &str,
+    connections: usize,
+) -> Result<(Outcome, Duration), Failure> {
+    let waits = (plan.wait.as_str(), plan.threads);
+    let mut server = limited::Server::start(arm, path, plan.len, plan.budget, waits)?;
+    let warm = plan.time / 3;
+    let outcome = if arm == "pread" || arm == "sendfile" {
+        let mut reader = raw::Reader::open(&server.addresses, connections)?;
+        reader.run(warm, plan.len)?;
+        let before = server.cpu()?;
+        (reader.run(plan.time, plan.len)?, server.cpu()? - before)
+    } else {
+        let mut reader = reads::Reader::open(&mut server, connections, arm)?;
+        reader.run(warm, plan.len)?;
+        let before = server.cpu()?;
+        (reader.run(plan.time, plan.len)?, server.cpu()? - before)
+    };
+    server.stop()?;
+    Ok(outcome)
 }
 
 /// The latency, in microseconds, that so many of a thousand reads do not exceed.

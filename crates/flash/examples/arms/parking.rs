@@ -27,7 +27,7 @@ pub(crate) fn measure(plan: &Plan, path: &Path) -> Result<(), Failure> {
     for (name, others_len) in
         [("nobody", 0), ("64 that hit", HOT), ("64 that miss", plan.len), ("nobody, again", 0)]
     {
-        let mut server = Server::start("push", path, plan.len, plan.budget, &plan.wait)?;
+        let mut server = Server::start("push", path, plan.len, plan.budget, (&plan.wait, 1))?;
         let polling = if plan.wait == "spin" { PollPolicy::Spin } else { PollPolicy::Block };
         let mut measured = Reader::open_with(&mut server, 1, true, polling, false)?;
         // Twice, so that the pages are used again and stay.

@@ -25,11 +25,11 @@ struct Peer {
 }
 
 impl Reader {
-    pub(crate) fn open(address: SocketAddr, connections: usize) -> Result<Self, Failure> {
+    pub(crate) fn open(addresses: &[SocketAddr], connections: usize) -> Result<Self, Failure> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut peers = Vec::new();
         for number in 0..connections {
-            let stream = TcpStream::connect(address)?;
+            let stream = TcpStream::connect(addresses[number % addresses.len()])?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
             let data = epoll::EventData::new_u64(number as u64);

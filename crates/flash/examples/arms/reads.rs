@@ -36,7 +36,7 @@ impl Reader {
         connections: usize,
         arm: &str,
     ) -> Result<Self, Failure> {
-        let (crc, by_messages) = (arm == "push" || arm == "eager", arm == "messages");
+        let (crc, by_messages) = (matches!(arm, "push" | "eager" | "workers"), arm == "messages");
         Self::open_with(server, connections, crc, PollPolicy::Spin, by_messages)
     }
 
@@ -54,7 +54,8 @@ impl Reader {
         let mut events = Vec::new();
         for number in 0..connections as u64 {
             let config = QpConfig { crc, ..QpConfig::default() };
-            let qp = engine.connect(server.address, config, &[])?;
+            let address = server.address(usize::try_from(number)?);
+            let qp = engine.connect(address, config, &[])?;
             loop {
                 engine.wait(None);
                 engine.poll(&mut events);

@@ -1,4 +1,4 @@
-//! The servers of the arms: one serving thread each.
+//! The servers of the arms: the same number of serving threads each, every thread with a listener of its own.
 
 use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
@@ -17,15 +17,16 @@ use rustix::net::SendFlags;
 
 use crate::Failure;
 
-/// `ARM PATH LEN BUDGET WAIT`
+/// `ARM PATH LEN BUDGET WAIT THREADS`
 #[expect(clippy::exit, reason = "a server whose parent has gone has nobody left")]
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let [arm, path, len, budget, wait] = arguments else {
-        return Err("serve ARM PATH LEN BUDGET WAIT".into());
+    let [arm, path, len, budget, wait, threads] = arguments else {
+        return Err("serve ARM PATH LEN BUDGET WAIT THREADS".into());
     };
     let mut word = String::new();
     std::io::stdin().read_line(&mut word)?;
     let (len, budget, spins) = (len.parse::<u64>()?, budget.parse::<u64>()?, wait == "spin");
+    let threads = threads.parse::<usize>()?;
     let file = File::open(path)?;
     thread::spawn(|| {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             if len <= budget {
                 warm(|at, out| Ok(medium.read(at, out)?), len)?;
             }
-            push(&medium, spins)
+            on_all(threads, || push(&medium, spins))
         }
         "messages" => {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
                 let read = |at, out: &mut [u8]| Ok(rustix::io::pread(&file, out, at).map(drop)?);
                 warm(read, len)?;
             }
-            messages(&file, spins)
+            on_all(threads, || messages(&file, spins))
         }
         _ => {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
@@ -61,9 +62,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
                 let read = |at, out: &mut [u8]| Ok(rustix::io::pread(&file, out, at).map(drop)?);
                 warm(read, len)?;
             }
-            raw(&file, arm == "sendfile", spins)
+            on_all(threads, || raw(&file, arm == "sendfile", spins))
         }
     }
+}
+
+/// Serves on so many threads, for ever.
+fn on_all(threads: usize, serve: impl Fn() -> Result<(), Failure> + Sync) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&serve)).collect();
+        serve()?;
+        others.into_iter().try_for_each(|other| other.join().map_err(|_| "a thread panicked")?)
+    })
 }
 
 fn warm(read: impl Fn(u64, &mut [u8]) -> Result<(), Failure>, len: u64) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use super::fetches::Fetches;
 use super::link::RECEIVE_LEN;
 use super::qp::{End, Phase, Qp};
 use super::regions::Regions;
+use super::round::Looks;
 use super::socket::Network;
 use super::token::Token;
 use super::work_frame::check_local;
@@ -84,7 +85,8 @@ impl SoftEngine {
 
 impl Waiting for SoftEngine {
     fn work(&mut self) -> bool {
-        self.round()
+        let sleeps_next = self.window.spin_for() == Some(Duration::ZERO);
+        self.round(if sleeps_next { Looks::AtTheSleep } else { Looks::Now })
     }
 
     fn has_news(&mut self) -> bool {
@@ -223,7 +225,7 @@ impl Engine for SoftEngine {
 
     fn poll(&mut self, events: &mut Vec<Event>) -> usize {
         if self.context.events.is_empty() || !self.dirty.is_empty() {
-            self.round();
+            self.round(Looks::Now);
         }
         let count = self.context.events.len();
         events.append(&mut self.context.events);
