@@ -34,7 +34,7 @@ impl Site {
     }
 
     fn store(&self, meta: &Path, words: &[&str], input: &[u8]) -> Output {
-        let mut command = program(&[&["store"], words].concat());
+        let mut command = program(&[&["store"][..], words].concat());
         command.env("LANDFAST_STORE", meta).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
