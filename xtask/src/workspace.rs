@@ -71,9 +71,14 @@ pub(crate) fn shipped() -> Result<PathBuf, Failure> {
 /// Puts what is shipped in its place, where `cargo test` may have put the same built for tests. Programs that run from
 /// there meanwhile lose their file.
 pub(crate) fn ship() -> Result<(), Failure> {
+    let step = Step::new("cargo").args(["build", "--release"]).args(shipped_packages());
+    step.dir(&root()).builds().run()
+}
+
+/// Options of cargo that name the packages of what is shipped.
+pub(crate) fn shipped_packages() -> impl Iterator<Item = String> {
     let packages = ["landfast", "landfast-capi", "landfast-python"];
-    let packages = packages.iter().flat_map(|package| ["--package", package]);
-    Step::new("cargo").args(["build", "--release"]).args(packages).dir(&root()).builds().run()
+    packages.into_iter().flat_map(|package| ["--package".to_owned(), package.to_owned()])
 }
 
 /// Whether this process may install packages, capture packets and change users.
@@ -81,5 +86,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Options of cargo that name the packages whose tests `cargo test` runs: all but the bodies of the fuzz targets, whose tests
+/// run instrumented ([`crate::fuzz`]): with them, packages would be built with other features than for the product.
+pub(crate) const TESTED: [&str; 3] = ["--workspace", "--exclude", "landfast-fuzz-bodies"];
 /// Names a binary built elsewhere, to hold one build against another.
 const BINARY_VARIABLE: &str = "LANDFAST_BINARY";

@@ -7,6 +7,7 @@ mod layers;
 mod leaves;
 mod links;
 mod locks;
+mod one_build;
 mod promises;
 mod sizes;
 mod texts;
@@ -54,6 +55,8 @@ pub(crate) fn tidy() -> Outcome {
     tally.count("what is kept of smbtorture", kept);
     let faults = layers::violations(&layers::metadata()?);
     tally.count("layers", if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
+    let faults = one_build::faults()?;
+    tally.count("one build", if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
     tally.note = format!("{} files", texts.0.len());
     Ok(tally)
 }
