@@ -64,6 +64,17 @@ impl Target {
     }
 }
 
+/// No two overlap: each is filled by itself.
+pub(crate) fn check_apart<'t>(targets: impl Iterator<Item = &'t Target>) -> PyResult<()> {
+    let memory = targets.map(|one| (one.0.buf_ptr().addr(), one.len()));
+    let mut ranges: Vec<(usize, usize)> = memory.filter(|(_, len)| *len > 0).collect();
+    ranges.sort_unstable();
+    if ranges.windows(2).any(|two| two[1].0 - two[0].0 < two[0].1) {
+        return Err(PyValueError::new_err("the buffers overlap"));
+    }
+    Ok(())
+}
+
 fn in_one_piece(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = PyUntypedBuffer::get(object)?;
     if !buffer.is_c_contiguous() {

@@ -3,6 +3,7 @@
 
 use client::{ClientError, ErrorKind, RegionError};
 use pyo3::create_exception;
+use store::StoreError;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -31,6 +32,7 @@ pub(crate) struct Fault {
 pub(crate) enum Reason {
     Client(ClientError),
     Region(RegionError),
+    Store(StoreError),
 }
 
 impl Fault {
@@ -44,10 +46,16 @@ impl Fault {
         move |error| Self { object, error: Reason::Region(error) }
     }
 
+    pub(crate) fn store(object: &str) -> impl FnOnce(StoreError) -> Self + use<> {
+        let object = object.to_owned();
+        move |error| Self { object, error: Reason::Store(error) }
+    }
+
     /// The exception.
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         match self.error {
             Reason::Client(error) => of_client(py, &self.object, &error),
+            Reason::Store(error) => of_store(py, &self.object, &error),
             Reason::Region(RegionError::Server(error)) => of_client(py, &self.object, &error),
             Reason::Region(
                 error @ (RegionError::OutOfRange { .. }
@@ -64,6 +72,39 @@ impl Fault {
             Reason::Region(error) => LandfastError::new_err(format!("{}: {error}", self.object)),
         }
     }
+}
+
+fn of_store(py: Python<'_>, object: &str, error: &StoreError) -> PyErr {
+    use store::wire::Status;
+    let name = match error {
+        StoreError::ConfigName(_)
+        | StoreError::ConfigRegion { .. }
+        | StoreError::OutOfRange { .. }
+        | StoreError::Misaligned(_)
+        | StoreError::NothingOutstanding => {
+            return PyValueError::new_err(format!("{object}: {error}"));
+        }
+        StoreError::NoRegion(_) => "ENOENT",
+        StoreError::Exists(_) => "EEXIST",
+        StoreError::NeedsKey(_) | StoreError::TokenUnfit(_) | StoreError::ReadOnly(_) => "EACCES",
+        StoreError::NotReady(_) | StoreError::Rebuilding(_) | StoreError::Busy { .. } => "EBUSY",
+        StoreError::Place { .. } | StoreError::Full(_) => "ENOSPC",
+        StoreError::SwapOfCopies(_) | StoreError::Volatile { .. } => "EOPNOTSUPP",
+        StoreError::QueueFull(_) | StoreError::WritesFull(_) | StoreError::Host { .. } => "EAGAIN",
+        StoreError::Timeout => "ETIMEDOUT",
+        StoreError::ServerLost { .. }
+        | StoreError::NotMapped { .. }
+        | StoreError::Unreachable { .. } => "ECONNABORTED",
+        StoreError::Server { source, .. } => match source.status() {
+            None => "ECONNABORTED",
+            Some(Status::DENIED | Status::EXPIRED | Status::REVOKED) => "EACCES",
+            Some(Status::NO_SPACE) => "ENOSPC",
+            Some(_) => return LandfastError::new_err(format!("{object}: {error}")),
+        },
+        StoreError::Garbled { .. } | StoreError::Record { .. } => "EIO",
+        _ => return LandfastError::new_err(format!("{object}: {error}")),
+    };
+    numbered(py, name, object, error.to_string())
 }
 
 fn of_client(py: Python<'_>, object: &str, error: &ClientError) -> PyErr {
@@ -88,9 +129,13 @@ fn of_client(py: Python<'_>, object: &str, error: &ClientError) -> PyErr {
         ErrorKind::Host => "EAGAIN",
         _ => return LandfastError::new_err(format!("{object}: {error}")),
     };
+    numbered(py, name, object, error.to_string())
+}
+
+fn numbered(py: Python<'_>, name: &str, object: &str, why: String) -> PyErr {
     let number = py.import("errno").and_then(|errno| errno.getattr(name)).and_then(|n| n.extract());
     match number {
-        Ok::<i32, _>(number) => PyOSError::new_err((number, error.to_string(), object.to_owned())),
+        Ok::<i32, _>(number) => PyOSError::new_err((number, why, object.to_owned())),
         Err(missing) => missing,
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   package/landfast/__init__.py, aio.py, fs.py      Python
 //!   _landfast: Client, File, Region                  this crate: calls that wait release the GIL
+//!              Store, StoreRegion                  striped stores
 //!              AsyncClient, AsyncFile, AsyncRegion   futures of the caller's event loop
 //! ```
 //!
@@ -19,6 +20,7 @@ mod later;
 mod promise;
 mod region;
 mod runtime;
+mod stores;
 
 use pyo3::prelude::*;
 
@@ -37,6 +39,8 @@ mod _landfast {
     use super::later::{AsyncClient, AsyncFile, AsyncRegion};
     #[pymodule_export]
     use super::region::Region;
+    #[pymodule_export]
+    use super::stores::{Store, StoreRegion};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,6 +1,7 @@
 //! Runs the fuzz targets of /fuzz, which has a runner of its own (`fuzz/run`).
 //!
-//! That every target has a corpus, and that every kept input passes, is a test of `fuzz/bodies`.
+//! That every target has a corpus, and that every kept input passes, is a test of `fuzz/bodies`; its tests run here, as
+//! their packages are built here.
 
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::{Finished, Step, succeeded};
-use crate::workspace;
+use crate::{libtest, workspace};
 
 /// Options of `cargo xtask fuzz`.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +38,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
     build().builds().run()?;
     let tally = Tally { note: format!("{} targets", chosen.len()), ..Tally::default() };
     let (left, tally) = (Mutex::new(chosen.iter()), Mutex::new(tally));
+    let tests = || {
+        let (said, found) = run_tests();
+        println!("{said}");
+        tally.lock().unwrap_or_else(PoisonError::into_inner).add(found);
+    };
     let lane = || {
         while let Some(target) = { left.lock().unwrap_or_else(PoisonError::into_inner).next() } {
             let (said, result) = run_one(target, options.seconds);
@@ -50,8 +56,31 @@ pub(crate) fn run(options: &Options) -> Outcome {
         // A target is one thread: each core has one.
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         (0..cores).for_each(|_| drop(scope.spawn(lane)));
+        if options.target.is_none() {
+            tests();
+        }
     });
     Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The tests of the bodies with all that they said, and what they found.
+fn run_tests() -> (String, Tally) {
+    let step = Step::new("fuzz/run").arg("--tests").dir(&workspace::root()).limit(REPLAY_LIMIT);
+    let shown = format!("  $ {}", step.shown());
+    match step.quiet().finish() {
+        Ok(Finished { status, stdout, stderr }) => {
+            let mut found = libtest::count(&stdout);
+            found.note.clear();
+            if let (Err(failure), true) = (succeeded(status, &shown, ""), found.failed.is_empty()) {
+                found.failed.push(failure.to_string());
+            }
+            (format!("{shown}\n{stdout}{stderr}"), found)
+        }
+        Err(failure) => {
+            let failed = vec![failure.to_string()];
+            (shown, Tally { failed, ..Tally::default() })
+        }
+    }
 }
 
 /// Builds the targets before [`run`] needs them. What goes wrong is said by [`run`].

@@ -22,6 +22,7 @@ mod interop;
 mod kill9;
 mod landfast;
 mod latency;
+mod libtest;
 mod lookup;
 mod machine;
 mod model;

@@ -1,5 +1,5 @@
 /*
- * liblandfast: files and push regions of a Landfast server, or of any SMB server, from C.
+ * liblandfast: files and push regions of a Landfast server, or of any SMB server, and striped stores, from C.
  *
  * Made by cbindgen of crates/capi: do not edit. The guide is docs/c.md.
  * SPDX-License-Identifier: Apache-2.0 OR MIT
@@ -13,6 +13,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+
+/**
+ * Characters of a token's text, with the zero at its end.
+ */
+#define LANDFAST_STORE_TOKEN_SIZE 151
+
+/**
+ * The region goes with this client: when its process ends without a word, the store's daemons free it.
+ */
+#define LANDFAST_STORE_EPHEMERAL 1
 
 /**
  * To read.
@@ -216,6 +226,10 @@ enum landfast_status
    * A fault of this library; the process is as sound as before. Please report it.
    */
   LANDFAST_STATUS_INTERNAL = 30,
+  /**
+   * The connection ended during an atomic operation of a store: it took effect or it did not.
+   */
+  LANDFAST_STATUS_IN_DOUBT = 31,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -451,6 +465,34 @@ typedef struct {
 } landfast_lost;
 
 /**
+ * A mapped region of a striped store: `landfast_store_map`.
+ */
+typedef struct {
+  /**
+   * 0 is no handle.
+   */
+  uint64_t id;
+} landfast_store_region;
+
+/**
+ * A range of a region, and the memory that it is read into or written from.
+ */
+typedef struct {
+  /**
+   * Where the range begins.
+   */
+  uint64_t offset;
+  /**
+   * The memory; a write does not change it.
+   */
+  void *bytes;
+  /**
+   * How many bytes.
+   */
+  size_t len;
+} landfast_store_span;
+
+/**
  * A submitted operation that has ended.
  */
 typedef struct {
@@ -475,6 +517,46 @@ typedef struct {
    */
   uint32_t reserved;
 } landfast_completion;
+
+/**
+ * A client of a striped store: `landfast_store_open`.
+ */
+typedef struct {
+  /**
+   * 0 is no handle.
+   */
+  uint64_t id;
+} landfast_store;
+
+/**
+ * What a region is to be like. `landfast_store_allocation_init` sets each member to its default.
+ */
+typedef struct {
+  /**
+   * `sizeof(landfast_store_allocation)` of the program, so that later versions may append members.
+   */
+  size_t struct_size;
+  /**
+   * `LANDFAST_STORE_EPHEMERAL`, or 0.
+   */
+  uint32_t flags;
+  /**
+   * The `landfast_class` of the servers; `LANDFAST_CLASS_STORAGE`.
+   */
+  uint32_t durability;
+  /**
+   * Bytes that lie together on one server, a multiple of 8; 1 MiB.
+   */
+  uint64_t unit;
+  /**
+   * Pieces; 0: as many as there are servers of the class. 0.
+   */
+  uint32_t width;
+  /**
+   * Copies of each byte, 1 to 3, on different servers; 1.
+   */
+  uint32_t copies;
+} landfast_store_allocation;
 
 #ifdef __cplusplus
 extern "C" {
@@ -768,6 +850,252 @@ landfast_status landfast_region_lost(landfast_region region,
                                      landfast_lost *ranges,
                                      size_t count_max,
                                      size_t *count);
+
+/**
+ * Gives a mapping back. Submitted operations end without a word, and after the call no destination of a read is written to;
+ * while another thread uses the region, that holds when its call has returned.
+ */
+landfast_status landfast_store_unmap(landfast_store_region region);
+
+/**
+ * The length of a region in bytes.
+ *
+ * # Safety
+ * `size` has room for a number.
+ */
+landfast_status landfast_store_size(landfast_store_region region, uint64_t *size);
+
+/**
+ * Reads `len` bytes of one copy in sync.
+ *
+ * # Safety
+ * `buffer` has room for `len` bytes that only this call uses.
+ */
+landfast_status landfast_store_read(landfast_store_region region, uint64_t offset, void *buffer, size_t len);
+
+/**
+ * Writes; on return the bytes are visible to every client, at every copy in sync. They are durable only by
+ * `landfast_store_write_durable` or `landfast_store_commit`.
+ *
+ * # Safety
+ * `bytes` points to `len` bytes that do not change during the call.
+ */
+landfast_status landfast_store_write(landfast_store_region region,
+                                     uint64_t offset,
+                                     const void *bytes,
+                                     size_t len);
+
+/**
+ * Writes; on return the bytes are durable in the region's class, at every copy in sync.
+ *
+ * # Safety
+ * As of `landfast_store_write`.
+ */
+landfast_status landfast_store_write_durable(landfast_store_region region,
+                                             uint64_t offset,
+                                             const void *bytes,
+                                             size_t len);
+
+/**
+ * Makes durable what this client wrote to the range before.
+ */
+landfast_status landfast_store_commit(landfast_store_region region, uint64_t offset, uint64_t len);
+
+/**
+ * Reads several ranges at once, each into the memory of its span. The memories must not overlap.
+ *
+ * # Safety
+ * `spans` points to `count` spans, each with room for as many bytes as it says that only this call uses.
+ */
+landfast_status landfast_store_read_many(landfast_store_region region,
+                                         const landfast_store_span *spans,
+                                         size_t count);
+
+/**
+ * Writes several ranges at once, in no order among themselves, each from the memory of its span; on return all are visible.
+ *
+ * # Safety
+ * `spans` points to `count` spans, each with as many bytes as it says, which do not change during the call.
+ */
+landfast_status landfast_store_write_many(landfast_store_region region,
+                                          const landfast_store_span *spans,
+                                          size_t count);
+
+/**
+ * Adds to the little-endian word of 8 bytes at a multiple of 8, atomically, and says what it was. After
+ * `LANDFAST_STATUS_IN_DOUBT` nobody knows whether it was added.
+ *
+ * # Safety
+ * `before` has room for a number, or is null.
+ */
+landfast_status landfast_store_fetch_add(landfast_store_region region,
+                                         uint64_t offset,
+                                         uint64_t add,
+                                         uint64_t *before);
+
+/**
+ * Stores `swap` in the word at a multiple of 8 if it is `compare`, atomically, and says what it was: the swap was made if that
+ * is `compare`. For regions of one copy (`LANDFAST_STATUS_NOT_SUPPORTED`).
+ *
+ * # Safety
+ * `before` has room for a number.
+ */
+landfast_status landfast_store_compare_swap(landfast_store_region region,
+                                            uint64_t offset,
+                                            uint64_t compare,
+                                            uint64_t swap,
+                                            uint64_t *before);
+
+/**
+ * Adds to a counter of the region by which clients wake each other, and says its new value. A counter begins at 0 and lives as
+ * long as the daemon that keeps it.
+ *
+ * # Safety
+ * `count` has room for a number, or is null.
+ */
+landfast_status landfast_store_notify(landfast_store_region region,
+                                      uint32_t channel,
+                                      uint64_t add,
+                                      uint64_t *count);
+
+/**
+ * Waits until a counter is above `seen`, and says its value; `LANDFAST_STATUS_NOT_YET` after `timeout_ms`.
+ *
+ * # Safety
+ * `count` has room for a number, or is null.
+ */
+landfast_status landfast_store_wait_above(landfast_store_region region,
+                                          uint32_t channel,
+                                          uint64_t seen,
+                                          uint32_t timeout_ms,
+                                          uint64_t *count);
+
+/**
+ * Submits a read. The memory belongs to the library until `landfast_store_wait` reports the read or the region is unmapped.
+ * `ticket` may be null.
+ *
+ * # Safety
+ * `buffer` has room for `len` bytes that only the library uses until then; `ticket` has room for a number, or is null.
+ */
+landfast_status landfast_store_submit_read(landfast_store_region region,
+                                           uint64_t offset,
+                                           void *buffer,
+                                           size_t len,
+                                           uint64_t user_data,
+                                           uint64_t *ticket);
+
+/**
+ * Submits a write, whose bytes are copied; with `durable` other than 0 it ends when they are durable. Operations that are on
+ * their way together have no order.
+ *
+ * # Safety
+ * `bytes` points to `len` bytes that do not change during the call; `ticket` has room for a number, or is null.
+ */
+landfast_status landfast_store_submit_write(landfast_store_region region,
+                                            uint64_t offset,
+                                            const void *bytes,
+                                            size_t len,
+                                            uint32_t durable,
+                                            uint64_t user_data,
+                                            uint64_t *ticket);
+
+/**
+ * The next submitted operation that has ended, in the order of their ends; waits for `timeout_ms` at most, and then
+ * returns `LANDFAST_STATUS_NOT_YET`. How the operation ended is `completion->status`.
+ *
+ * # Safety
+ * `completion` has room for the structure.
+ */
+landfast_status landfast_store_wait(landfast_store_region region,
+                                    uint32_t timeout_ms,
+                                    landfast_completion *completion);
+
+/**
+ * Opens a striped store (docs/store.md).
+ *
+ * `place` is where its metadata is: a directory of this machine, or `etcd://HOST:PORT[,HOST:PORT...]/NAME`. `key_file` is the
+ * file of the store's key; null takes the file `key` of the metadata's directory, and an empty text no key at all: then regions
+ * are mapped by tokens, and none is made or freed.
+ *
+ * The store has threads of its own. A process that forks must open it after that.
+ *
+ * # Safety
+ * `place` and `key_file` are strings that end with a zero (the latter may be null); `store` has room for a handle.
+ */
+landfast_status landfast_store_open(const char *place,
+                                    const char *key_file,
+                                    landfast_store *store);
+
+/**
+ * Ends a client of a store. Its mapped regions go on until they are unmapped.
+ */
+landfast_status landfast_store_close(landfast_store store);
+
+/**
+ * Sets each member to its default.
+ *
+ * # Safety
+ * `allocation` has room for the structure.
+ */
+landfast_status landfast_store_allocation_init(landfast_store_allocation *allocation);
+
+/**
+ * Makes a region of `size` zeros. `allocation` may be null for the defaults.
+ *
+ * # Safety
+ * `name` is a string that ends with a zero; `allocation` is null or was filled by `landfast_store_allocation_init`.
+ */
+landfast_status landfast_store_allocate(landfast_store store,
+                                        const char *name,
+                                        uint64_t size,
+                                        const landfast_store_allocation *allocation);
+
+/**
+ * Removes a region. Mappings of it end.
+ *
+ * # Safety
+ * `name` is a string that ends with a zero.
+ */
+landfast_status landfast_store_free(landfast_store store, const char *name);
+
+/**
+ * Maps a region to read (`LANDFAST_READ`) or also to write (`LANDFAST_READ | LANDFAST_WRITE`). After this no metadata is asked
+ * by its reads and writes, until a server is lost. `token` takes the place of the store's key, and its rights that of
+ * `flags`; null: the key.
+ *
+ * # Safety
+ * `name` and `token` are strings that end with a zero (the latter may be null); `region` has room for a handle.
+ */
+landfast_status landfast_store_map(landfast_store store,
+                                   const char *name,
+                                   uint32_t flags,
+                                   const char *token,
+                                   landfast_store_region *region);
+
+/**
+ * Writes a token into `text`: with it a program without the key maps the region for `seconds` from now, with the rights of
+ * `flags` as of `landfast_store_map`. `text` has room for `LANDFAST_STORE_TOKEN_SIZE` characters.
+ *
+ * # Safety
+ * `name` is a string that ends with a zero; `text` has room for as many characters as `room` says.
+ */
+landfast_status landfast_store_token(landfast_store store,
+                                     const char *name,
+                                     uint32_t flags,
+                                     uint64_t seconds,
+                                     char *text,
+                                     size_t room);
+
+/**
+ * Fills the copies of a region that are missing, and says how many are still missing: too few servers, or too little room.
+ * Daemons do it by themselves some seconds after a loss.
+ *
+ * # Safety
+ * `name` is a string that ends with a zero; `missing` has room for a number, or is null.
+ */
+landfast_status landfast_store_rebuild(landfast_store store,
+                                       const char *name,
+                                       uint32_t *missing);
 
 /**
  * Posts a write and its commit. `landfast_region_wait` reports when the bytes are durable, with `user_data`. The bytes are

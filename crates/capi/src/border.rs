@@ -102,6 +102,27 @@ fn check_span(what: &'static str, bytes: *const c_void, len: usize) -> Result<()
     }
 }
 
+/// Structures of the caller's, one behind the other. Of length 0 the pointer may be anything.
+///
+/// # Safety
+/// `values` points to `count` of them that do not change during the call, or is null.
+pub(crate) unsafe fn array<'a, T>(
+    what: &'static str,
+    values: *const T,
+    count: usize,
+) -> Result<&'a [T], Fault> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let len = count.checked_mul(size_of::<T>()).ok_or(Fault::Length(what, count))?;
+    check_span(what, values.cast(), len)?;
+    if !values.is_aligned() {
+        return Err(Fault::Unaligned(what));
+    }
+    // SAFETY: neither null, nor unaligned, nor too long; the rest is the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(values, count) })
+}
+
 /// A structure of the caller's, or none for null.
 ///
 /// # Safety

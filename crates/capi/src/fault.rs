@@ -5,6 +5,8 @@ use std::ffi::{CString, c_char};
 
 use client::{ClientError, RegionError};
 use smb::NtStatus;
+use store::StoreError;
+use store::token::KeyError;
 use thiserror::Error;
 
 use crate::kind::Kind;
@@ -72,6 +74,35 @@ pub enum Fault {
         /// The reason.
         error: RegionError,
     },
+    /// A call on a striped store or a region of it failed.
+    #[error("cannot {doing} {object}: {error}")]
+    Store {
+        /// What was to be done.
+        doing: &'static str,
+        /// To what: a region, or the place of the metadata.
+        object: String,
+        /// The reason.
+        error: StoreError,
+    },
+    /// No store where one was named.
+    #[error(
+        "there is no store at {place}: name the metadata's directory, which the first daemon makes"
+    )]
+    NoStore {
+        /// The place.
+        place: String,
+    },
+    /// No key beside metadata in etcd.
+    #[error(
+        "the store at {place} has no key beside its metadata: name the file of its key, or an empty text for none"
+    )]
+    NoKey {
+        /// The place.
+        place: String,
+    },
+    /// The store's key cannot be used.
+    #[error("the key of the store: {0}")]
+    Key(KeyError),
     /// The server does not push, and the caller wants nothing else.
     #[error("{object} is not in push mode, which LANDFAST_MAP_REQUIRE_PUSH asks for: {path}")]
     NoPush {
@@ -100,6 +131,14 @@ impl Fault {
         move |error| Self::Client { doing, object, error }
     }
 
+    pub(crate) fn store(
+        doing: &'static str,
+        object: &str,
+    ) -> impl FnOnce(StoreError) -> Self + use<> {
+        let object = object.to_owned();
+        move |error| Self::Store { doing, object, error }
+    }
+
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Null(_)
@@ -111,6 +150,11 @@ impl Fault {
             Self::TooManyHandles { .. } => Status::TooManyHandles,
             Self::Client { error, .. } => Status::from(error),
             Self::Region { error, .. } => Status::from(error),
+            Self::Store { error, .. } => Status::from(error),
+            Self::NoStore { .. } => Status::NotFound,
+            Self::NoKey { .. } => Status::BadArgument,
+            Self::Key(KeyError::Garbled(_)) => Status::Media,
+            Self::Key(_) => Status::AccessDenied,
             Self::NoPush { .. } => Status::NoPush,
             Self::NotYet => Status::NotYet,
             Self::Unknown => Status::Broken,

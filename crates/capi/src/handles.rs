@@ -10,6 +10,7 @@ use client::blocking;
 
 use crate::fault::Fault;
 use crate::kind::Kind;
+use crate::stored::{StoreClient, StoreMapped};
 use crate::waiting::Held;
 
 /// A session on one share: `landfast_connect`.
@@ -32,6 +33,22 @@ pub struct FileHandle {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(C)]
 pub struct RegionHandle {
+    /// 0 is no handle.
+    pub id: u64,
+}
+
+/// A client of a striped store: `landfast_store_open`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(C)]
+pub struct StoreHandle {
+    /// 0 is no handle.
+    pub id: u64,
+}
+
+/// A mapped region of a striped store: `landfast_store_map`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(C)]
+pub struct StoreRegionHandle {
     /// 0 is no handle.
     pub id: u64,
 }
@@ -93,6 +110,8 @@ impl<T> Registry<T> {
 pub(crate) static CLIENTS: Registry<Session> = Registry::new(Kind::Client);
 pub(crate) static FILES: Registry<Opened> = Registry::new(Kind::File);
 pub(crate) static REGIONS: Registry<Mapped> = Registry::new(Kind::Region);
+pub(crate) static STORES: Registry<StoreClient> = Registry::new(Kind::Store);
+pub(crate) static STORE_REGIONS: Registry<StoreMapped> = Registry::new(Kind::StoreRegion);
 
 /// Handles of one kind that a process has open: a program that never closes gets an error before its memory ends.
 const HANDLES_MAX: u32 = 1 << 16;

@@ -11,6 +11,10 @@ pub enum Kind {
     File,
     /// A mapped region.
     Region,
+    /// A client of a striped store.
+    Store,
+    /// A mapped region of a striped store.
+    StoreRegion,
 }
 
 impl fmt::Display for Kind {
@@ -19,6 +23,8 @@ impl fmt::Display for Kind {
             Self::Client => "connection",
             Self::File => "file",
             Self::Region => "region",
+            Self::Store => "store",
+            Self::StoreRegion => "region of a store",
         })
     }
 }

@@ -4,6 +4,7 @@
 //!   landfast_connect -> landfast_client --landfast_open--> landfast_file     read, write, flush
 //!                                       --landfast_map---> landfast_region   write, commit, read, atomic write,
 //!                                                                            submit ... wait or poll
+//!   landfast_store_open -> landfast_store --landfast_store_map--> landfast_store_region   read, write, vectors, words
 //! ```
 //!
 //! - [`entries`] are the functions of the header `include/landfast.h`, which cbindgen makes of them.
@@ -19,13 +20,16 @@ mod fault;
 mod handles;
 mod kind;
 mod status;
+pub mod store_types;
+mod stored;
 pub mod types;
 mod waiting;
 
 pub use fault::Fault;
-pub use handles::{ClientHandle, FileHandle, RegionHandle};
+pub use handles::{ClientHandle, FileHandle, RegionHandle, StoreHandle, StoreRegionHandle};
 pub use kind::Kind;
 pub use status::Status;
+pub use store_types::{StoreAllocation, StoreSpan};
 pub use types::{
     Class, Completion, Entry, EntryFunction, FileInfo, Lost, MapOptions, Mode, RegionInfo,
 };

@@ -3,6 +3,8 @@
 use std::ffi::CStr;
 
 use client::{ClientError, ErrorKind, RegionError};
+use store::meta::MetaError;
+use store::{CallError, StoreError, wire};
 
 /// How a call ended. `landfast_error_text` has the sentence that names the object and the reason.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -70,6 +72,8 @@ pub enum Status {
     Host = 29,
     /// A fault of this library; the process is as sound as before. Please report it.
     Internal = 30,
+    /// The connection ended during an atomic operation of a store: it took effect or it did not.
+    InDoubt = 31,
 }
 
 impl Status {
@@ -107,10 +111,11 @@ impl Status {
             Self::NoPush => c"LANDFAST_STATUS_NO_PUSH",
             Self::Host => c"LANDFAST_STATUS_HOST",
             Self::Internal => c"LANDFAST_STATUS_INTERNAL",
+            Self::InDoubt => c"LANDFAST_STATUS_IN_DOUBT",
         }
     }
 
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Ok,
         Self::BadArgument,
         Self::BadHandle,
@@ -142,6 +147,7 @@ impl Status {
         Self::NoPush,
         Self::Host,
         Self::Internal,
+        Self::InDoubt,
     ];
 }
 
@@ -188,6 +194,59 @@ impl From<&RegionError> for Status {
             RegionError::PushEnded => Self::NoPush,
             RegionError::Broken => Self::Broken,
             _ => Self::Internal,
+        }
+    }
+}
+
+impl From<&StoreError> for Status {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::ConfigName(_) => Self::BadName,
+            StoreError::ConfigRegion { .. } => Self::BadArgument,
+            StoreError::Exists(_) => Self::Exists,
+            StoreError::NoRegion(_) => Self::NotFound,
+            StoreError::NeedsKey(_) | StoreError::TokenUnfit(_) | StoreError::ReadOnly(_) => {
+                Self::AccessDenied
+            }
+            StoreError::NotReady(_) | StoreError::Rebuilding(_) | StoreError::Busy { .. } => {
+                Self::InUse
+            }
+            StoreError::Place { .. } | StoreError::Full(_) => Self::NoSpace,
+            StoreError::OutOfRange { .. } => Self::OutOfRange,
+            StoreError::Misaligned(_) => Self::Misaligned,
+            StoreError::SwapOfCopies(_) | StoreError::Volatile { .. } => Self::NotSupported,
+            StoreError::QueueFull(_) => Self::QueueFull,
+            StoreError::WritesFull(_) => Self::TooManyHandles,
+            StoreError::NothingOutstanding => Self::NothingOutstanding,
+            StoreError::InDoubt(_) => Self::InDoubt,
+            StoreError::ServerLost { .. }
+            | StoreError::NotMapped { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::NotesLost(_) => Self::Connection,
+            StoreError::Server { source, .. } => Self::from(source),
+            StoreError::Fenced => Self::Broken,
+            StoreError::Timeout => Self::NotYet,
+            StoreError::Garbled { .. } | StoreError::Record { .. } => Self::Media,
+            StoreError::Meta(MetaError::ConfigPlace { .. }) => Self::BadUrl,
+            StoreError::Meta(MetaError::HostFile { .. }) | StoreError::Host { .. } => Self::Host,
+            StoreError::Meta(MetaError::MediaGarbled(_)) => Self::Media,
+            StoreError::Meta(_) => Self::Connection,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl From<&CallError> for Status {
+    fn from(error: &CallError) -> Self {
+        match error.status() {
+            Some(wire::Status::DENIED | wire::Status::EXPIRED | wire::Status::REVOKED) => {
+                Self::AccessDenied
+            }
+            Some(wire::Status::NO_SPACE) => Self::NoSpace,
+            Some(wire::Status::FENCED) => Self::Broken,
+            Some(wire::Status::EXISTS) => Self::Exists,
+            Some(_) => Self::Refused,
+            None => Self::Connection,
         }
     }
 }

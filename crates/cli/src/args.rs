@@ -517,6 +517,8 @@ pub(crate) enum DemoKind {
     Replica(DemoReplica),
     /// Daemons of a striped store, two copies: one is killed under load, clients go on, copies are filled again
     Store(DemoStore),
+    /// A sort of gensort's records, shuffled through a striped store of several daemons, and through files beside it
+    Sort(DemoSort),
 }
 
 /// Options of `landfast demo store`.
@@ -531,6 +533,29 @@ pub(crate) struct DemoStore {
     /// How often a daemon is killed
     #[arg(long, default_value_t = 3)]
     pub(crate) kills: u32,
+}
+
+/// Options of `landfast demo sort`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoSort {
+    /// Directory for inputs, outputs and the store [default: memory (/dev/shm)]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// A directory on a disk: one more arm has its store there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) flash: Option<PathBuf>,
+    /// Records of 100 bytes
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
+    pub(crate) records: u64,
+    /// Mappers, and as many reducers
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) workers: u32,
+    /// Daemons of the store, each a process
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) daemons: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `landfast demo replica`.

@@ -140,3 +140,54 @@ fn a_member_tells_its_figures_over_http() {
     assert!(ask("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
 }
+
+#[test]
+fn a_volume_is_made_longer_by_a_command_and_its_member_remembers_that() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    assert!(landfast(disk.path(), &["prepare", "db.toml", "alpha"]).status.success());
+    let said = |words: &[&str]| {
+        let done = landfast(disk.path(), words);
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.success(), String::from_utf8(text).unwrap())
+    };
+    let serve = ["serve", "db.toml", "alpha"];
+    {
+        let (_member, _) = Running::until(disk.path(), &serve, "member alpha at");
+        let (is_done, text) = said(&["resize", "db.toml", "data", "2M"]);
+        assert!(!is_done && text.contains("not the source"), "{text}");
+        let (is_done, text) = said(&["promote", "db.toml", "--force"]);
+        assert!(is_done, "{text}");
+        let (is_done, text) = said(&["resize", "db.toml", "data", "2M"]);
+        assert!(is_done && text.contains("2097152"), "{text}");
+        let (is_done, text) = said(&["resize", "db.toml", "data", "1M"]);
+        assert!(!is_done && text.contains("only grows"), "{text}");
+        let (is_done, text) = said(&["resize", "db.toml", "other", "4M"]);
+        assert!(!is_done && text.contains("other"), "{text}");
+    }
+    let (_member, _) = Running::until(disk.path(), &serve, "member alpha at");
+    let (_, text) = said(&["status", "db.toml", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["volumes"][0]["bytes"], 2_097_152, "{text}");
+}
+
+#[test]
+fn an_exported_group_is_made_again_with_every_key_of_its_file() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    let file = disk.path().join("db.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    // Keys that `create` has no options for.
+    fs::write(&file, format!("window = \"32M\"\nretention_s = 60\n{text}")).unwrap();
+    let script = landfast(disk.path(), &["export", "db.toml"]);
+    assert!(script.status.success());
+    let script = String::from_utf8(script.stdout).unwrap();
+    let before = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let cat = script.lines().take_while(|line| !line.starts_with('#'));
+    let cat = cat.collect::<Vec<_>>().join("\n");
+    let made = Command::new("sh").arg("-c").arg(cat).current_dir(disk.path()).status().unwrap();
+    assert!(made.success());
+    assert_eq!(fs::read_to_string(&file).unwrap().trim_end(), before.trim_end());
+    assert!(script.ends_with("prepare db.toml alpha\nlandfast replica prepare db.toml beta\n"));
+}

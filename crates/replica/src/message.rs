@@ -17,6 +17,8 @@
 //!                                          <-  Invite    my ring can be written by one-sided operations
 //!     Map         on this connection       ->
 //!                                          <-  Mapped, NotMapped
+//!     Fetch       bytes that I cannot read ->
+//!                                          <-  Fetched
 //!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
@@ -37,7 +39,7 @@ pub enum Message {
         group: GroupId,
         /// The source's history; its current epoch is the source's.
         history: History,
-        /// Sizes of the volumes in bytes.
+        /// Sizes of the volumes in bytes, at the end of the source's order.
         volumes: Vec<u64>,
         /// Capacity of the source's ring, which all members' rings have.
         capacity: u64,
@@ -78,6 +80,8 @@ pub enum Message {
         set_version: u64,
         /// Whether copies will come, so that the volumes are no copy at one moment until [`Message::Consistent`].
         with_copies: bool,
+        /// Sizes of the volumes in bytes, where `from` lies.
+        volumes: Vec<u64>,
     },
     /// The label says what [`Message::Follow`] said.
     Following,
@@ -201,6 +205,25 @@ pub enum Message {
     },
     /// The ring is not mapped.
     NotMapped,
+    /// The bytes of a range as all records below `at` made them, which this source cannot read from its own volume and nobody
+    /// changes meanwhile.
+    Fetch {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// The moment.
+        at: Lsn,
+        /// Where; at most [`FETCHED_MAX`] bytes.
+        extent: Extent,
+    },
+    /// Answers [`Message::Fetch`]; the bytes lie beside the message, if they are there.
+    Fetched {
+        /// The moment that was asked for: an answer that came too late is none to a later question.
+        at: Lsn,
+        /// Where.
+        extent: Extent,
+        /// Whether the member has them, and could read them.
+        is_there: bool,
+    },
     /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
     /// member's ring and made durable there.
     There {
@@ -261,6 +284,8 @@ pub enum Refusal {
 
 /// Entries of a list of recent changes at most.
 pub const EXTENTS_MAX: usize = 16_384;
+/// Bytes of a range that a source asks for at once, at most.
+pub const FETCHED_MAX: u64 = 64 << 10;
 /// Bytes that a digest is about.
 pub const DIGEST_GRANULE: u64 = 64 << 10;
 /// Members say something at least this often, in nanoseconds of the driver's clock.

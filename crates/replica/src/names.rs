@@ -95,9 +95,15 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Which of two sources leads.
+    /// How the epochs of one history follow each other.
     pub const fn rank(self) -> (u32, u32) {
         (self.number, self.restart)
+    }
+
+    /// Which of two sources leads. Two members that were promoted at once without a witness begin epochs of one rank: chance
+    /// decides, everywhere in the same way.
+    pub const fn leads(self) -> (u32, u32, u64) {
+        (self.number, self.restart, self.nonce)
     }
 
     /// What records of the epoch carry: the low half of the nonce.

@@ -34,6 +34,7 @@ use crate::push::Push;
 use crate::service::{Core, CoreParts};
 
 pub use crate::transport::direct::first_look;
+#[cfg(feature = "fuzzing")]
 pub use tree::fuzzing::{log_of_opens, xattrs};
 
 /// See the module.

@@ -84,6 +84,11 @@ pub enum StoreError {
     /// As many operations as are allowed are submitted and not taken.
     #[error("{0} operations are submitted and not taken: take completions first")]
     QueueFull(usize),
+    /// More regions with copies than a client may write to at a time.
+    #[error(
+        "this client has mapped {0} regions of several copies to write, which is the bound: drop some, or open another store"
+    )]
+    WritesFull(usize),
     /// No operation is submitted.
     #[error("no operation is outstanding")]
     NothingOutstanding,

@@ -12,6 +12,10 @@ pub struct RegionId(pub u64);
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ClientId(pub u64);
 
+/// A store, for good: drawn by its first daemon.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct StoreId(pub u64);
+
 macro_rules! hexadecimal {
     ($name:ident) => {
         impl fmt::Display for $name {
@@ -39,6 +43,7 @@ macro_rules! hexadecimal {
 
 hexadecimal!(RegionId);
 hexadecimal!(ClientId);
+hexadecimal!(StoreId);
 
 /// Whether a region or a server may be called so: 1 to 128 letters, digits, dots, dashes and underscores, no dot first.
 pub fn is_name(name: &str) -> bool {

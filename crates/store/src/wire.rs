@@ -34,6 +34,8 @@ pub enum Request {
         rights: Rights,
         /// The epoch of the record by which the client goes.
         epoch: u64,
+        /// The client's number of this mapping of the region: what is given back together has the same.
+        group: u64,
     },
     /// A sign of life; the answer has the daemon's lease, and which regions are to be mapped again.
     Ping,
@@ -86,10 +88,12 @@ pub enum Request {
         /// The count that the client knows.
         seen: u64,
     },
-    /// Gives the mappings of a region back.
+    /// Gives mappings of a region back.
     Unmap {
         /// The region.
         region: RegionId,
+        /// Those of this number, as [`Request::Map`] has it.
+        group: u64,
     },
     /// Ends a dead client's connections, and refuses its tokens from now on.
     Fence {
@@ -267,12 +271,13 @@ impl Request {
         let mut out = Vec::new();
         let operation = match *self {
             Self::Invite => 1,
-            Self::Map { connection, region, piece, rights, epoch } => {
+            Self::Map { connection, region, piece, rights, epoch, group } => {
                 out.extend(connection.to_le_bytes());
                 out.extend(region.0.to_le_bytes());
                 out.extend(piece.to_le_bytes());
                 out.extend(rights.bits().to_le_bytes());
                 out.extend(epoch.to_le_bytes());
+                out.extend(group.to_le_bytes());
                 2
             }
             Self::Ping => 3,
@@ -305,8 +310,9 @@ impl Request {
                 out.extend(seen.to_le_bytes());
                 8
             }
-            Self::Unmap { region } => {
+            Self::Unmap { region, group } => {
                 out.extend(region.0.to_le_bytes());
+                out.extend(group.to_le_bytes());
                 9
             }
             Self::Fence { client } => {
@@ -329,6 +335,7 @@ impl Request {
                 piece: r.u32()?,
                 rights: Rights::from_bits(r.u32()?)?,
                 epoch: r.u64()?,
+                group: r.u64()?,
             },
             3 => Self::Ping,
             4 => Self::Create {
@@ -356,7 +363,7 @@ impl Request {
                 patience_ms: r.u32()?,
                 seen: r.u64()?,
             },
-            9 => Self::Unmap { region: region(&mut r)? },
+            9 => Self::Unmap { region: region(&mut r)?, group: r.u64()? },
             10 => Self::Fence { client: ClientId(r.u64()?) },
             _ => return None,
         };
@@ -550,8 +557,10 @@ pub const NONCE_LEN: usize = 16;
 pub const GREETING_LEN: usize = 32;
 /// Length of a client's reply in bytes.
 pub const REPLY_LEN: usize = 24;
-/// Bytes of a frame behind its length at most.
+/// Bytes of an answer behind its length at most.
 pub const FRAME_MAX: usize = 64 << 10;
+/// Bytes of a request behind its length at most: a daemon holds no more of what nobody has proven yet.
+pub const REQUEST_MAX: usize = 256;
 /// How long a client may say nothing: it pings many times in this time, and has ended if it does not.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long one wait for a notification lasts at most; the client waits again.
@@ -590,14 +599,21 @@ mod tests {
         let region = RegionId(0x0102_0304_0506_0708);
         vec![
             Request::Invite,
-            Request::Map { connection: 1, region, piece: 2, rights: Rights::READ, epoch: 3 },
+            Request::Map {
+                connection: 1,
+                region,
+                piece: 2,
+                rights: Rights::READ,
+                epoch: 3,
+                group: 4,
+            },
             Request::Ping,
             Request::Create { region, piece: 1, replace: true, len: 2, epoch: 3, generation: 4 },
             Request::Remove { region },
             Request::Epoch { region, epoch: 1, generation: 2 },
             Request::Notify { region, channel: 1, add: 2 },
             Request::Wait { region, channel: 1, patience_ms: 2, seen: 3 },
-            Request::Unmap { region },
+            Request::Unmap { region, group: 6 },
             Request::Fence { client: ClientId(5) },
         ]
     }
@@ -605,11 +621,13 @@ mod tests {
     #[test]
     fn a_map_request_has_the_bytes_of_the_document() {
         let region = RegionId(0x0102_0304_0506_0708);
-        let map = Request::Map { connection: 9, region, piece: 2, rights: Rights::WRITE, epoch: 3 };
+        let (rights, epoch, group) = (Rights::WRITE, 3, 4);
+        let map = Request::Map { connection: 9, region, piece: 2, rights, epoch, group };
         let (operation, body) = map.emit();
         let expected = [
             &[9, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1][..],
             &[2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+            &[4, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!((operation, body), (2, expected.concat()));
     }
@@ -620,6 +638,7 @@ mod tests {
         for request in requests() {
             let frame = request.seal(3, &token, &NONCES);
             let sealed = Sealed::parse(&frame[4..]).unwrap();
+            assert!(frame.len() - 4 <= REQUEST_MAX, "{request:?}");
             assert_eq!((sealed.sequence, sealed.claims), (3, *token.claims()));
             assert_eq!(sealed.open(&token, &NONCES), Some(request));
             let other = Nonces { daemon: [3; NONCE_LEN], ..NONCES };

@@ -162,7 +162,6 @@ impl Share {
     }
 }
 
-#[cfg(any(test, feature = "testing"))]
 impl Share {
     /// A new file, for a test that uses the share alone.
     pub fn create_file(

@@ -81,13 +81,11 @@ impl Devices {
     }
 
     /// A body under the number of any device.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn showing(number: u64, body: Arc<dyn Body>) -> Self {
         Self { numbers: vec![(number, body)], files: Vec::new() }
     }
 
     /// A medium under the number of any device.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn standing_in(number: u64, medium: Arc<dyn pmem::Medium>) -> Self {
         Self::showing(number, Arc::new(Device::of(medium)))
     }

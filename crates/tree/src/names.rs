@@ -109,7 +109,6 @@ impl Names {
         Self { table: Arc::clone(table), reader: Arc::default() }
     }
 
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn are_in_table_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.table, &other.table)
     }

@@ -10,7 +10,6 @@ use basics::Environment;
 use basics::ordered::Mutex;
 use pmem::DurabilityClass;
 
-#[cfg(any(test, feature = "testing"))]
 use super::body::Body;
 use super::config::{ShareConfig, ShareOpenError, Shown, check_share_name};
 use super::devices::Devices;
@@ -115,7 +114,6 @@ impl Share {
     }
 
     /// Whether both shares keep their names in the same tables and locks.
-    #[cfg(any(test, feature = "testing"))]
     pub fn keeps_names_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.unsynced, &other.unsynced)
             && Arc::ptr_eq(&self.name_locks, &other.name_locks)
@@ -189,7 +187,6 @@ impl Share {
     }
 
     /// Lets a medium stand for the device of a number.
-    #[cfg(any(test, feature = "testing"))]
     pub fn stand_in(&mut self, number: u64, medium: Arc<dyn pmem::Medium>) {
         self.devices = Devices::standing_in(number, medium);
     }
@@ -206,7 +203,6 @@ impl Share {
     }
 
     /// Lets a body stand for the device of a number.
-    #[cfg(any(test, feature = "testing"))]
     pub fn show(&mut self, number: u64, body: Arc<dyn Body>) {
         self.devices = Devices::showing(number, body);
     }

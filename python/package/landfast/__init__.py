@@ -9,6 +9,7 @@
 - :func:`connect` gives a :class:`Client`: files, directories, :meth:`Client.map`.
 - :class:`Region` is a range of a file that is written and read by one-sided RDMA, with a commit.
 - :func:`open` has the forms of Python's own files.
+- :class:`Store` is a client of a striped store: memory of many servers, as regions that many clients use at once.
 - :mod:`landfast.aio` has the forms for asyncio; :mod:`landfast.fs` is the fsspec file system ``landfast://``.
 
 The guide is docs/python.md of the project.
@@ -20,9 +21,12 @@ from ._landfast import (
     LandfastError,
     Region,
     RegionBroken,
+    Store,
+    StoreRegion,
     __version__,
 )
 from .raw import RawFile, open
+from .shuffle import ShufflePlan
 
 __all__ = [
     "Client",
@@ -31,6 +35,9 @@ __all__ = [
     "RawFile",
     "Region",
     "RegionBroken",
+    "ShufflePlan",
+    "Store",
+    "StoreRegion",
     "__version__",
     "connect",
     "open",

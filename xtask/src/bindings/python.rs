@@ -167,7 +167,10 @@ fn examples(python: &Path) -> Result<(), Failure> {
     let path = workspace::root().join("docs/python.md");
     let guide = fs::read_to_string(&path).map_err(Failure::io("reading", &path))?;
     let files = workspace::scratch_on_tmpfs()?;
-    let server = Landfast::start(files.path(), &["--emulate-persistence"])?;
+    let stored = workspace::scratch_on_tmpfs()?;
+    let [meta, pieces] = ["meta", "pieces"].map(|name| stored.path().join(name).display().to_string());
+    let options = ["--emulate-persistence", "--store", &pieces, "--store-meta", &meta];
+    let server = Landfast::start(files.path(), &options)?;
     let scratch = workspace::scratch()?;
     for (number, block) in blocks(&guide).into_iter().enumerate() {
         // The guide speaks of a server as the README starts it.
@@ -180,6 +183,7 @@ fn examples(python: &Path) -> Result<(), Failure> {
                 "landfast://alice@127.0.0.1:4450/data",
                 &format!("landfast://{USER}@{}/{SHARE}", server.address.smb),
             );
+        let text = text.replace("/tmp/store/meta", &meta);
         let program = scratch.path().join(format!("example_{number}.py"));
         fs::write(&program, text).map_err(Failure::io("writing", &program))?;
         let finished = Step::new(python)

@@ -73,7 +73,7 @@ pub(super) const STEPS: [SuiteStep; 32] = [
     })
     .needed_by_all()
     .quick(),
-    step(TESTS, "cargo test, corpora and crash images included", cargo_tests::run).quick(),
+    step(TESTS, "cargo test, crash images included", cargo_tests::run).quick(),
     step("demo", "the README's first command", demo::run).quick(),
     step("smbclient", "100 files with Debian's smbclient, encrypted and signed", || {
         interop::smbclient::run(Against::Landfast, Spread::Short)
@@ -154,7 +154,7 @@ pub(super) const STEPS: [SuiteStep; 32] = [
         guest::short,
     ),
     step(SIM, "server and clients on virtual time, one seed a run", behind::simulation),
-    step(FUZZ, "each fuzz target for a second, after an instrumented build", || {
+    step(FUZZ, "each fuzz target for a second and the tests of their bodies, instrumented", || {
         fuzz::run(&fuzz::Options { seconds: 1, target: None })
     }),
     step(

@@ -10,6 +10,8 @@ mod errors;
 mod files;
 mod names;
 mod regions;
+mod store_regions;
+mod stores;
 mod submitted;
 
 pub use connection::{landfast_connect, landfast_disconnect, landfast_echo};
@@ -29,6 +31,18 @@ pub use regions::{
     landfast_region_commit, landfast_region_describe, landfast_region_lost, landfast_region_read,
     landfast_region_state, landfast_region_verify, landfast_region_write,
     landfast_region_write_commit, landfast_unmap,
+};
+pub use store_regions::{
+    landfast_store_commit, landfast_store_compare_swap, landfast_store_fetch_add,
+    landfast_store_notify, landfast_store_read, landfast_store_read_many, landfast_store_size,
+    landfast_store_submit_read, landfast_store_submit_write, landfast_store_unmap,
+    landfast_store_wait, landfast_store_wait_above, landfast_store_write,
+    landfast_store_write_durable, landfast_store_write_many,
+};
+pub use stores::{
+    landfast_store_allocate, landfast_store_allocation_init, landfast_store_close,
+    landfast_store_free, landfast_store_map, landfast_store_open, landfast_store_rebuild,
+    landfast_store_token,
 };
 pub use submitted::{
     landfast_region_poll, landfast_region_submit_commit, landfast_region_submit_read,

@@ -11,6 +11,7 @@ mod life;
 mod log;
 mod replica;
 mod server;
+mod sort;
 mod store;
 
 use std::fs::{File, OpenOptions};
@@ -36,6 +37,7 @@ pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
         Some(DemoKind::Log(options)) => return log::run(options),
         Some(DemoKind::Replica(options)) => return replica::run(options),
         Some(DemoKind::Store(options)) => return store::run(options),
+        Some(DemoKind::Sort(options)) => return sort::run(options),
         None => {}
     }
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));

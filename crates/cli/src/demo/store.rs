@@ -21,12 +21,20 @@ use crate::output;
 use crate::store::StoreFailure;
 
 /// A daemon as a child process, which ends when this value is dropped.
-struct Daemon(Child);
+#[derive(Debug)]
+pub(super) struct Daemon(Child);
+
+impl Daemon {
+    /// Ends it now.
+    pub(super) fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.end();
     }
 }
 
@@ -144,7 +152,7 @@ impl Ledger {
     }
 }
 
-fn start(directory: &Path, name: &str, meta: &str) -> Result<Daemon, Failure> {
+pub(super) fn start(directory: &Path, name: &str, meta: &str) -> Result<Daemon, Failure> {
     let program = std::env::current_exe().map_err(Failure::system("cannot find this program"))?;
     let mut child = Command::new(program)
         .args(["store", "serve", "--name", name, "--meta", meta])

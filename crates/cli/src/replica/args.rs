@@ -45,11 +45,14 @@ pub(crate) enum ReplicaCommand {
     GoOnWithout(To),
     /// Change when writes are answered, as far as a member is concerned
     Set(Set),
+    /// Make a volume longer at all members, while it is used
+    #[command(after_long_help = RESIZE_NOTES)]
+    Resize(Resize),
     /// Put a named point into the order; a view can be made at it
     Mark(Mark),
     /// List the points at which a member can show its volumes
     Points(Of),
-    /// Show the volumes of a destination as they were at a point, writable, while replication goes on
+    /// Show the volumes as they were at a point (at the source: as they are now), writable, while replication goes on
     Mount(Mount),
     /// End a view that `mount` made; what was written to it is gone
     Unmount(Unmount),
@@ -57,7 +60,7 @@ pub(crate) enum ReplicaCommand {
     Add(Add),
     /// Remove a member from the file of a group; every member gets the new file and is started again
     Remove(Remove),
-    /// Print a group as a script that would make it again, without its secret
+    /// Print a group as a script that makes it again, all of its file included, but for the secret
     Export(Export),
     /// Measure two machines and the way between them, and estimate what replication will cost there
     #[command(after_long_help = TOPOLOGY_NOTES)]
@@ -209,6 +212,21 @@ pub(crate) struct Set {
     pub(crate) mode: Mode,
 }
 
+/// Options of `landfast replica resize`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Resize {
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// The volume's name
+    pub(crate) volume: String,
+    /// Its new size in bytes, or with K, M, G or T; volumes only grow
+    #[arg(value_parser = crate::size::size)]
+    pub(crate) size: u64,
+    /// The source [default: the member that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) at: Option<String>,
+}
+
 /// Options of `landfast replica mark`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mark {
@@ -320,6 +338,15 @@ Example, two machines:
     landfast replica prepare db.toml alpha          (and on the other machine: prepare db.toml beta)
     landfast replica serve db.toml alpha --unix /run/db.sock
     landfast replica promote db.toml --at alpha";
+
+const RESIZE_NOTES: &str = "\
+A volume that is a file grows by itself at every member. One that is a device has to be so long at every member before: a member
+where it is not follows no more until it is, which the source's events say. What is new reads as zeroes. A file system is grown
+afterwards, at the source:
+    landfast replica resize db.toml data 200G
+    losetup --set-capacity /dev/loop0 && resize2fs /dev/loop0      (with --fuse --loop; clients of NBD connect again)
+
+The members remember the size; the file's `size` is that of members which are made later, so change it as well.";
 
 const TOPOLOGY_NOTES: &str = "\
 Both machines need the file of the group and its secret; the links are those that members use, TLS included. The bandwidth is

@@ -8,7 +8,7 @@ use block::BlockError;
 use replica::MemberId;
 use replica::core::{News, Wish};
 use replica::format::Extent;
-use replica::runtime::Member;
+use replica::runtime::{Member, ResizeError};
 use serde_json::{Value, json};
 
 use super::ReplicaFailure;
@@ -61,6 +61,12 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
                 "{} ranges are ordered to be compared, up to LSN {}; the members' status counts what differs\n",
                 answer["ranges"], answer["lsn"]
             ))
+        }
+        ReplicaCommand::Resize(resize) => {
+            let of = Of { file: resize.file.clone(), at: resize.at.clone() };
+            let wish = Asked::Resize { volume: resize.volume.clone(), size: resize.size };
+            let (_, answer) = ask(&of, wish)?;
+            output::say(&format!("volume {} has {} bytes\n", resize.volume, answer["bytes"]))
         }
         ReplicaCommand::Mark(mark) => {
             let of = Of { file: mark.file.clone(), at: mark.at.clone() };
@@ -190,6 +196,16 @@ impl Answers {
                 self.wish(Wish::SetMode(MemberId(member), mode.into()))
             }
             Asked::Verify { volume } => self.verify(volume.as_deref()),
+            Asked::Resize { volume, size } => {
+                let at = self.group.file.volumes.iter().position(|entry| entry.name == volume);
+                let at = at.and_then(|at| u8::try_from(at).ok());
+                let at = at.ok_or_else(|| ReplicaFailure::NoVolume(volume).to_string())?;
+                let bytes = self.member.resize(at, size).map_err(|error| match error {
+                    ResizeError::Block(error) => said(error),
+                    error => error.to_string(),
+                })?;
+                Ok(json!({"bytes": bytes}))
+            }
             Asked::Mark { name } => {
                 if !(1..=255).contains(&name.len()) {
                     return Err("a mark has a name of 1 to 255 bytes".to_owned());
@@ -266,10 +282,11 @@ impl Answers {
     }
 
     fn verify(&self, volume: Option<&str>) -> Result<Value, String> {
-        let all = (0..).zip(&self.group.file.volumes);
+        let sizes = self.member.report().sizes;
+        let all = (0..).zip(self.group.file.volumes.iter().zip(sizes));
         let chosen: Vec<(u8, u64)> = all
-            .filter(|(_, entry)| volume.is_none_or(|name| name == entry.name))
-            .map(|(number, entry)| (number, entry.size.0))
+            .filter(|(_, (entry, _))| volume.is_none_or(|name| name == entry.name))
+            .map(|(number, (_, size))| (number, size))
             .collect();
         if let (Some(name), true) = (volume, chosen.is_empty()) {
             return Err(ReplicaFailure::NoVolume(name.to_owned()).to_string());

@@ -44,6 +44,7 @@ pub(super) enum Asked {
     GoOnWithout { member: u8 },
     SetMode { member: u8, mode: super::group::EntryMode },
     Verify { volume: Option<String> },
+    Resize { volume: String, size: u64 },
     Mark { name: String },
     Points,
     Mount { point: String, room: u64, fuse: Option<PathBuf>, loops: bool },
@@ -165,6 +166,7 @@ impl Asked {
                 | Self::Demote
                 | Self::Reverse { .. }
                 | Self::Verify { .. }
+                | Self::Resize { .. }
                 | Self::Mark { .. }
                 | Self::Mount { .. }
         )

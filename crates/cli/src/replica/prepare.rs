@@ -121,27 +121,21 @@ pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
 /// Prints the commands that would make the group again.
 pub(super) fn export(options: &Export) -> Result<(), Failure> {
     let group = Group::read(&options.file)?;
-    let mut text = format!(
-        "landfast replica create {}.toml --name {} --log-size {}",
-        group.file.name,
-        group.file.name,
-        group.file.log_size.text()
-    );
-    for volume in &group.file.volumes {
-        text += &format!(" \\\n    --volume {}={}", volume.name, volume.size.text());
+    let path = || options.file.clone();
+    let file = std::fs::read_to_string(&options.file)
+        .map_err(|source| ReplicaFailure::File { path: path(), source })?;
+    let name = &group.file.name;
+    // No line of the file ends it early.
+    let mut end = "END".to_owned();
+    while file.lines().any(|line| line == end) {
+        end.push('_');
     }
+    let mut text = format!("cat > {name}.toml <<'{end}'\n{}\n{end}\n", file.trim_end());
+    text += &format!("# and the secret beside it, {name}.toml.secret, which is not shown\n");
     for member in &group.file.members {
-        let address = member.addresses.first().map_or("", |address| address);
-        text += &format!(
-            " \\\n    --member {}={address},{}",
-            member.name,
-            output::shown(&member.directory.display().to_string())
-        );
+        text += &format!("landfast replica prepare {name}.toml {}\n", member.name);
     }
-    for member in &group.file.members {
-        text += &format!("\nlandfast replica prepare {}.toml {}", group.file.name, member.name);
-    }
-    output::say(&(text + "\n"))
+    output::say(&text)
 }
 
 fn volume(text: &str) -> Result<VolumeEntry, ReplicaFailure> {

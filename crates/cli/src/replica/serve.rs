@@ -135,7 +135,7 @@ fn open_volumes(
         let device = open_volume(&path, emulates)
             .map_err(|source| ReplicaFailure::Volume { path: path.clone(), source })?;
         let (found, wanted) = (device.geometry().size, volume.size.0);
-        if found != wanted {
+        if found < wanted {
             return Err(ReplicaFailure::Size { path, found, wanted });
         }
         devices.push(Arc::new(device));

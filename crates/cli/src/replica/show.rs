@@ -19,6 +19,9 @@ pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) ->
         .iter()
         .map(|(member, state)| replica(group, report, *member, state))
         .collect();
+    let sizes = group.file.volumes.iter().zip(&report.sizes);
+    let volumes: Vec<Value> =
+        sizes.map(|(entry, bytes)| json!({"name": entry.name, "bytes": bytes})).collect();
     json!({
         "group": group.file.name,
         "id": group.id.to_string(),
@@ -38,6 +41,7 @@ pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) ->
             "committed_lsn": status.committed.0,
             "applied_lsn": status.applied.0,
         },
+        "volumes": volumes,
         "verified": report.verified,
         "differences": report.differences,
         "views": views,

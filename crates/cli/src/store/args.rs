@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use store::meta::record::Class;
@@ -246,8 +247,8 @@ pub(crate) struct Bench {
     #[arg(short, long, default_value_t = 1)]
     pub(crate) outstanding: usize,
     /// Seconds of each arm's turn
-    #[arg(short = 'd', long, default_value_t = 0.5)]
-    pub(crate) seconds: f64,
+    #[arg(short = 'd', long, default_value = "0.5", value_parser = seconds)]
+    pub(crate) seconds: Duration,
     /// How often all arms take a turn
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
@@ -261,6 +262,12 @@ pub(crate) struct Bench {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A time in seconds, with a fraction.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "this is no number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 const NOTES: &str = "\

@@ -10,7 +10,7 @@ use store::{Region, Rights, Store, StoreOptions};
 
 use super::args::Bench;
 use super::failure::StoreFailure;
-use super::opened::key;
+use super::opened::{is_there, key};
 use crate::failure::Failure;
 use crate::{output, remote};
 
@@ -30,6 +30,7 @@ impl Arm {
 
 pub(super) fn run(options: &Bench) -> Result<(), Failure> {
     let which = &options.of.which;
+    is_there(&which.meta)?;
     let meta = store::meta::open(&which.meta).map_err(StoreFailure::from)?;
     let key = Some(key(which.key_file.as_deref(), &which.meta)?);
     let polling = options.poll.policy();
@@ -62,7 +63,7 @@ pub(super) fn run(options: &Bench) -> Result<(), Failure> {
         Arm::new("plain read"),
         Arm::new("plain write, committed"),
     ];
-    let turn = Duration::from_secs_f64(options.seconds);
+    let turn = options.seconds;
     for _ in 0..options.rounds {
         of_store(&mut arms[0], &region, options, turn, What::Read)?;
         of_store(&mut arms[1], &region, options, turn, What::Write { durable: false })?;

@@ -22,6 +22,10 @@ pub(crate) enum StoreFailure {
         "metadata in etcd have no key beside them: name the store's key with --key-file (--store-key)"
     )]
     NoKeyFile,
+    #[error(
+        "there is no store at {place}: LANDFAST_STORE or --meta names the metadata's directory"
+    )]
+    NoStore { place: String },
     #[error("a block of {block} bytes does not fit the region, which has {len}")]
     Block { block: u64, len: u64 },
 }
@@ -39,6 +43,9 @@ impl StoreFailure {
             Self::Store(StoreError::NoRegion(_)) => Some("landfast store list shows the regions"),
             Self::Store(StoreError::Volatile { .. }) => {
                 Some("without --durable the bytes are at every copy when the command ends")
+            }
+            Self::NoStore { .. } => {
+                Some("the first daemon makes it: landfast store serve DIRECTORY")
             }
             Self::NoKeyFile => Some("the first daemon makes the file; the others get a copy of it"),
             _ => None,

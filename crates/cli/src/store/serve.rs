@@ -64,6 +64,12 @@ pub(crate) async fn beside(
 }
 
 async fn start(settings: ServerOptions) -> Result<StoreServer, Failure> {
+    // Each piece and each connection takes a descriptor.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
     let runtime = tokio::runtime::Handle::current();
     let started = tokio::task::spawn_blocking(move || StoreServer::start(settings, &runtime)).await;
     let started = started.map_err(|error| Failure::System {

@@ -5,24 +5,26 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::input::Input;
+use super::memory::{Memory, SHORT_MAX};
 use super::patience::Patience;
-use super::requests::{Ending, HANDSHAKE_LIMIT};
-use super::shared::Offer;
+use super::requests::{Ending, HANDSHAKE_LIMIT, held};
+use super::shared::{Offer, Shared};
 use super::wire::Wire;
 use super::workers;
 use crate::protocol::{Agreed, Event, Handshake, Output, Session, Step, TlsPolicy};
 
 /// Serves a connection until the client leaves, breaks the protocol, or the server ends.
-pub(super) fn serve(offer: &Offer, wire: &Arc<Wire>) -> Result<(), Ending> {
+pub(super) fn serve(shared: &Shared, wire: &Arc<Wire>) -> Result<(), Ending> {
+    let Shared { offer, memory, .. } = shared;
     let (mut input, mut patience) = (Input::default(), Patience::new());
     let Some(agreed) = shake_hands(offer, wire, &mut input, &mut patience)? else { return Ok(()) };
     wire.choose()?;
     tracing::debug!(export = agreed.export.name(), "transmission");
     let session = Session::new(agreed);
     if session.may_wait() {
-        return workers::transmit(&session, wire, &mut input);
+        return workers::transmit(&session, (wire, memory), &mut input);
     }
-    transmit(&session, wire, &mut input, &mut patience)
+    transmit(&session, (wire, memory), &mut input, &mut patience)
 }
 
 /// Negotiates; `None` if the client leaves before it has chosen an export.
@@ -67,35 +69,50 @@ fn shake_hands(
 /// Carries requests out on this thread: all that have arrived, then one send.
 fn transmit(
     session: &Session,
-    wire: &Wire,
+    (wire, memory): (&Arc<Wire>, &Arc<Memory>),
     input: &mut Input,
     patience: &mut Patience,
 ) -> Result<(), Ending> {
     let mut output = Output::new();
+    // Of the request that is received, or whose reply has not left.
+    let mut grant = None;
     loop {
         let step = session.next(input.unread())?;
         match step {
             Step::Request(request, data) => {
                 let end = data.end;
+                if grant.is_none() && held(&request) > SHORT_MAX {
+                    // Whoever waits holds nothing that others wait for.
+                    send(wire, &mut output)?;
+                    grant = memory.take(wire, held(&request));
+                }
                 session.carry_out(&request, &input.unread()[data], &mut output);
                 input.consume(end);
-                if output.len() >= BATCH {
-                    wire.send(output.as_bytes())?;
-                    output.clear();
+                if output.len() >= BATCH || grant.is_some() {
+                    send(wire, &mut output)?;
+                    grant = None;
                 }
             }
             Step::NeedsMore(_) | Step::Disconnected => {
-                if !output.is_empty() {
-                    wire.send(output.as_bytes())?;
-                    output.clear();
-                }
+                send(wire, &mut output)?;
                 let Step::NeedsMore(wanted) = step else { return Ok(()) };
+                if grant.is_none() {
+                    grant = memory.take(wire, wanted);
+                }
                 if wire.receive(input, wanted, patience, None)? == 0 {
                     return Ok(());
                 }
             }
         }
     }
+}
+
+fn send(wire: &Wire, output: &mut Output) -> Result<(), Ending> {
+    if !output.is_empty() {
+        wire.send(output.as_bytes())?;
+        output.clear();
+    }
+    Ok(())
 }
 
 /// Bytes of replies that are sent before more requests are carried out.

@@ -122,7 +122,7 @@ fn serve(shared: &Arc<Shared>, socket: Socket) {
         let shared = Arc::clone(shared);
         move || {
             let leaving = Leaving { shared, wire, number };
-            match connection::serve(&leaving.shared.offer, &leaving.wire) {
+            match connection::serve(&leaving.shared, &leaving.wire) {
                 Ok(()) => tracing::debug!(number, "connection ended"),
                 Err(error) => tracing::info!(number, %error, "connection given up"),
             }

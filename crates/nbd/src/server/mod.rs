@@ -8,6 +8,7 @@ mod address;
 mod connection;
 mod input;
 mod listen;
+mod memory;
 mod patience;
 mod requests;
 mod shared;

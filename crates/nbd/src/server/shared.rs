@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::memory::Memory;
 use super::wire::Wire;
 use crate::Exports;
 
@@ -18,6 +19,7 @@ pub(super) struct Offer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) offer: Offer,
+    pub(super) memory: Arc<Memory>,
     /// Readable once the server ends.
     pub(super) stop: OwnedFd,
     state: Mutex<State>,
@@ -35,7 +37,7 @@ pub(super) struct State {
 
 impl Shared {
     pub(super) fn new(offer: Offer, stop: OwnedFd) -> Self {
-        Self { offer, stop, state: Mutex::default(), ended: Condvar::new() }
+        Self { offer, memory: Arc::default(), stop, state: Mutex::default(), ended: Condvar::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,25 +5,30 @@
 //! one flush of the disk.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::input::Input;
+use super::memory::{Memory, SHORT_MAX};
 use super::patience::Patience;
-use super::requests::{Ending, next_request};
+use super::requests::{Ending, Whole, held, next_request};
 use super::wire::Wire;
-use crate::protocol::{Command, Output, Request, Session};
+use crate::protocol::{Output, Session};
 
 /// Serves requests until the connection ends; those that were taken are carried out and answered first.
-pub(super) fn transmit(session: &Session, wire: &Wire, input: &mut Input) -> Result<(), Ending> {
+pub(super) fn transmit(
+    session: &Session,
+    (wire, memory): (&Arc<Wire>, &Arc<Memory>),
+    input: &mut Input,
+) -> Result<(), Ending> {
     let (queue, mut patience) = (Queue::default(), Patience::new());
     std::thread::scope(|scope| {
         let mut workers = 0;
         let ending = loop {
-            match next_request(session, wire, input, &mut patience) {
-                Ok(Some((request, data))) => {
-                    if queue.push(request, data) && workers < WORKERS_MAX {
+            match next_request(session, (wire, memory), input, &mut patience) {
+                Ok(Some(whole)) => {
+                    if queue.push(whole) && workers < WORKERS_MAX {
                         workers += 1;
-                        scope.spawn(|| work(session, wire, &queue));
+                        scope.spawn(|| work(session, (wire, memory), &queue));
                     }
                 }
                 Ok(None) => break Ok(()),
@@ -35,16 +40,25 @@ pub(super) fn transmit(session: &Session, wire: &Wire, input: &mut Input) -> Res
     })
 }
 
-fn work(session: &Session, wire: &Wire, queue: &Queue) {
+fn work(session: &Session, (wire, memory): (&Wire, &Arc<Memory>), queue: &Queue) {
     let mut output = Output::new();
-    while let Some((request, data)) = queue.pop() {
+    let mut keeping = None;
+    while let Some(Whole { request, data, grant }) = queue.pop() {
         session.carry_out(&request, &data, &mut output);
+        let is_long = output.len() > SHORT_MAX;
         // A client that is gone, or does not read, is told to the thread that receives.
         if wire.send(output.as_bytes()).is_err() {
             wire.cut();
         }
         output.clear();
-        queue.done(weight(&request, &data));
+        if is_long && keeping.is_none() {
+            keeping = memory.keep();
+            if keeping.is_none() {
+                output = Output::new();
+            }
+        }
+        drop((data, grant));
+        queue.done(held(&request));
     }
 }
 
@@ -57,7 +71,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<(Request, Vec<u8>)>,
+    waiting: VecDeque<Whole>,
     /// Requests that wait or are being carried out, and the bytes of their writes and of the replies to their reads.
     taken: usize,
     bytes: usize,
@@ -67,21 +81,21 @@ struct State {
 
 impl Queue {
     /// Queues a request once there is room for it; says whether no worker is idle.
-    fn push(&self, request: Request, data: Vec<u8>) -> bool {
-        let weight = weight(&request, &data);
+    fn push(&self, whole: Whole) -> bool {
+        let weight = held(&whole.request);
         let mut state = self.lock();
         while state.taken >= REQUESTS_MAX || (state.bytes > 0 && state.bytes + weight > BYTES_MAX) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.taken += 1;
         state.bytes += weight;
-        state.waiting.push_back((request, data));
+        state.waiting.push_back(whole);
         let needs_worker = state.idle < state.waiting.len();
         self.changed.notify_all();
         needs_worker
     }
 
-    fn pop(&self) -> Option<(Request, Vec<u8>)> {
+    fn pop(&self) -> Option<Whole> {
         let mut state = self.lock();
         loop {
             if let Some(next) = state.waiting.pop_front() {
@@ -111,12 +125,6 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-// Bytes that a request holds until its reply is sent.
-fn weight(request: &Request, data: &[u8]) -> usize {
-    let reply = if request.command == Command::READ { request.len } else { 0 };
-    data.len().saturating_add(usize::try_from(reply).unwrap_or(usize::MAX))
 }
 
 /// Workers of a connection: as many requests wait for the disk at the same time.

@@ -170,6 +170,8 @@ impl Core {
                 }
             }
         }
+        let sizes = self.sizes_at(to);
+        sizes.iter().zip(&mut self.label.sizes).for_each(|(size, of)| *of = *size);
         self.label.start = to;
         self.label.start_chain = chain.unwrap_or_default();
         self.store_label(AfterLabel::Freed);

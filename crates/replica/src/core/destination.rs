@@ -71,6 +71,7 @@ struct Told {
     in_sync: MemberSet,
     set_version: u64,
     with_copies: bool,
+    volumes: Vec<u64>,
 }
 
 impl Destination {
@@ -175,9 +176,18 @@ impl Core {
                 in_sync,
                 set_version,
                 with_copies,
+                volumes,
             } => {
-                let told =
-                    Told { history, from, chain, committed, in_sync, set_version, with_copies };
+                let told = Told {
+                    history,
+                    from,
+                    chain,
+                    committed,
+                    in_sync,
+                    set_version,
+                    with_copies,
+                    volumes,
+                };
                 self.hear_follow(peer, told);
             }
             Message::Committed { epoch, to } if streams == Some(epoch) => self.hear_committed(to),
@@ -192,7 +202,8 @@ impl Core {
                 self.hear_take_over(end, next);
             }
             // Whoever carries the connection answers with digests.
-            Message::Compare { epoch, .. } if streams == Some(epoch) => {}
+            Message::Compare { epoch, .. } | Message::Fetch { epoch, .. }
+                if streams == Some(epoch) => {}
             Message::Alive => {}
             _ => {
                 self.send(peer, Message::Refused(Refusal::OutOfOrder));
@@ -209,9 +220,7 @@ impl Core {
             Some(Refusal::OtherGroup(self.config.group))
         } else if capacity != self.config.capacity {
             Some(Refusal::OtherCapacity(self.config.capacity))
-        } else if theirs.rank() < newest.rank()
-            || (theirs.rank() == newest.rank() && theirs != newest)
-        {
+        } else if theirs.leads() < newest.leads() {
             Some(Refusal::OldEpoch { newest })
         } else if self.has_failed {
             Some(Refusal::Failed)
@@ -247,8 +256,9 @@ impl Core {
         (0..count).find_map(|at| {
             let (size, wanted) = (ours.get(at).copied(), volumes.get(at).copied());
             let volume = u8::try_from(at).unwrap_or(u8::MAX);
-            let is_alike = size.is_some() && size == wanted;
-            (!is_alike).then(|| Refusal::OtherVolume { volume, size: size.unwrap_or_default() })
+            // Whoever carries the connection has seen to it that a volume which is longer there fits in here.
+            (size.is_none() || wanted.is_none())
+                .then(|| Refusal::OtherVolume { volume, size: size.unwrap_or_default() })
         })
     }
 
@@ -305,8 +315,10 @@ impl Core {
     }
 
     fn hear_follow(&mut self, peer: Peer, told: Told) {
+        let volumes = self.config.volumes.len();
         let Some(following) = self.following(peer) else { return };
-        if let Stage::Answered = following.stage {
+        let is_whole = told.volumes.len() == volumes;
+        if let (Stage::Answered, true) = (&following.stage, is_whole) {
             following.stage = Stage::Told(Box::new(told));
         } else {
             self.send(peer, Message::Refused(Refusal::OutOfOrder));
@@ -346,8 +358,10 @@ impl Core {
     }
 
     fn cut(&mut self, told: Told) {
-        let Told { history, from, chain, committed, in_sync, set_version, with_copies } = told;
+        let Told { history, from, chain, committed, in_sync, set_version, with_copies, volumes } =
+            told;
         let (start, end) = (self.order.start(), self.order.end());
+        let (applied, bound) = (self.applied, self.bound().unwrap_or_default());
         if from < end && from >= start {
             self.tell(News::Cut(from));
             self.order.cut(from);
@@ -357,11 +371,19 @@ impl Core {
             self.order.reset(from, chain);
             self.label.start = from;
             self.label.start_chain = chain;
+            volumes.iter().zip(&mut self.label.sizes).for_each(|(size, of)| *of = *size);
         }
+        // What of a volume was cut, though it had grown here, is no part of it any more.
+        self.config.volumes = volumes;
         // Below `from` everything is there, or will be copied.
         self.applied = if fits { self.applied.min(from) } else { from };
         self.committed = self.committed.max(committed).max(self.applied).min(from);
-        self.replayed = self.replayed.min(from);
+        // What the ring has lost, and the volumes may hold, no list named to the source: it is replaced once all of it has come
+        // again.
+        let has_forgotten = bound > end && applied < bound;
+        if !has_forgotten {
+            self.replayed = self.replayed.min(from);
+        }
         if with_copies {
             self.label.contents = Contents::Mixed;
         }
@@ -374,7 +396,10 @@ impl Core {
         let (committed, applied) = (self.committed, self.applied);
         let Some(destination) = self.destination() else { return };
         // What the volumes held before is in them still.
-        destination.bound = destination.bound.min(from).max(applied).max(committed);
+        if !has_forgotten {
+            destination.bound = destination.bound.min(from);
+        }
+        destination.bound = destination.bound.max(applied).max(committed);
         // What the source says is known after a crash once the label is stored, whether it is still there or not.
         destination.known = destination.known.min(from);
         destination.is_noting = false;
@@ -465,6 +490,7 @@ impl Core {
         let are_durable = are_durable && self.order.durable() >= self.order.end();
         for entry in entries {
             self.order.push(entry);
+            self.takes_size(&entry);
         }
         self.order.is_placed_to(self.order.end());
         if are_durable {
@@ -536,7 +562,8 @@ impl Core {
         let limit = known.min(durable).min(aged).min(copies.unwrap_or(Lsn(u64::MAX)));
         // The next record will name what is committed, and is durable: a label that says so can wait, but for copies, and
         // for a ring that fills.
-        let lags = committed > known && known <= applied;
+        let certain = committed.min(durable);
+        let lags = certain > known && known <= applied;
         let waits = copies.is_some_and(|at| at > applied);
         let is_due = is_tick || waits || fills;
         let wants_note = lags && is_due && !destination.is_noting && !is_cutting;
@@ -545,7 +572,7 @@ impl Core {
         }
         let keeps = destination.promotion.is_some();
         if wants_note {
-            self.store_label(AfterLabel::CommittedKnown(committed));
+            self.store_label(AfterLabel::CommittedKnown(certain));
         }
         let to = self.order.floor(limit);
         if !busy && to > applied && !keeps && !is_cutting {

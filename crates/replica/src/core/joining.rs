@@ -126,7 +126,11 @@ impl Core {
             Some(common) if strayed => Some(common),
             _ => None,
         };
-        let is_known = common.is_some_and(|common| common >= start || is_mapped)
+        // Its volumes may hold what its ring has lost, and its list does not name: this source sends that again, another one
+        // does not know of it.
+        let has_forgotten = here.bound > here.end && !has_map;
+        let is_known = !has_forgotten
+            && common.is_some_and(|common| common >= start || is_mapped)
             && (here.is_consistent || has_map)
             && listed.is_none_or(|from| here.recent.from <= from);
         let from = match common {
@@ -195,6 +199,7 @@ impl Core {
             in_sync: self.label.in_sync,
             set_version: self.label.set_version,
             with_copies: copies,
+            volumes: self.sizes_at(from),
         };
         self.send(peer, follow);
     }

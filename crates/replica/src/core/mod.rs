@@ -51,7 +51,7 @@ use self::destination::Destination;
 use self::order::Order;
 use self::source::Source;
 use crate::dirty::DirtyMap;
-use crate::format::{Contents, Label};
+use crate::format::{Contents, Kind, Label};
 use crate::message::{Message, Peer};
 use crate::names::{Epoch, History, MemberId};
 
@@ -126,20 +126,52 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// The dirty maps of the other members, as they were stored; clean ones where none was.
     pub dirty: Vec<(MemberId, DirtyMap)>,
+    /// What the label, or a record behind those that were found, says was committed.
+    pub claimed: Lsn,
+}
+
+impl Found {
+    /// Whether records are gone that the member had made durable. Others were told that a member in sync has everything that was
+    /// committed. One that was not waited for may have lost what was not durable there yet, though its source had committed it:
+    /// it goes on from what it has. A label names only what was durable.
+    pub fn is_damaged(&self, config: &Config) -> bool {
+        let label = &self.label;
+        let is_waited_for = config.my_mode != Mode::SemiSync && label.in_sync.contains(config.me);
+        let claimed = match label.is_source || is_waited_for {
+            true => self.claimed,
+            false => label.committed,
+        };
+        claimed > self.end()
+    }
+
+    /// Bytes of each volume where the order ends.
+    pub fn sizes(&self, config: &Config) -> Vec<u64> {
+        sizes_at(&self.label, &config.volumes, &self.entries)
+    }
+
+    fn end(&self) -> Lsn {
+        self.entries.last().map_or(self.label.start, |last| last.end)
+    }
 }
 
 impl Core {
     /// A member as it was found. It is a destination until it is promoted or, if it was the source, until
     /// [`Core::resume_as_source`].
-    pub fn new(config: Config, found: Found) -> Self {
-        let Found { label, entries, dirty } = found;
+    pub fn new(mut config: Config, found: Found) -> Self {
+        let first = sizes_at(&found.label, &config.volumes, &[]);
+        config.volumes = found.sizes(&config);
+        let Found { mut label, entries, mut dirty, claimed } = found;
+        // From here on the operator's file changes no size.
+        first.iter().zip(&mut label.sizes).for_each(|(size, of)| *of = *size);
+        dirty.iter_mut().for_each(|(_, map)| fit(map, &config.volumes));
         let order = Order::new(config.capacity, label.start, label.start_chain, entries);
         let applied = label.start;
         let committed = label.committed.max(order.named_committed()).max(applied).min(order.end());
         // What a source wrote to its volumes was committed, and may be all that is in its ring.
         let bound = match label.is_source {
             true => order.end(),
-            false => committed.max(label.bound.min(order.end())),
+            false if claimed > order.end() => claimed.max(label.bound),
+            false => committed.max(label.bound),
         };
         let destination = Destination::new(bound, dirty);
         Self {
@@ -305,7 +337,7 @@ impl Core {
                     self.applied_apart.swap_remove(at);
                     true
                 }
-                None => entry.kind == crate::format::Kind::Pad,
+                None => entry.kind == Kind::Pad,
             };
             if !is_there {
                 break;
@@ -317,7 +349,9 @@ impl Core {
 
     fn store_label(&mut self, after: AfterLabel) {
         self.label.sequence += 1;
-        self.label.committed = self.label.committed.max(self.committed);
+        // A label that named what may still be lost would make a member that lost it a damaged one.
+        let certain = self.committed.min(self.order.durable());
+        self.label.committed = self.label.committed.max(certain);
         self.after.push_back((self.label.sequence, after));
         self.act(Action::StoreLabel(Box::new(self.label.clone())));
     }
@@ -467,7 +501,59 @@ impl Core {
         self.applying
     }
 
+    /// Bytes of each volume where the order ends.
+    pub fn sizes(&self) -> &[u64] {
+        &self.config.volumes
+    }
+
+    /// Bytes of each volume where a record begins, or the order ends.
+    pub(super) fn sizes_at(&self, lsn: Lsn) -> Vec<u64> {
+        let mut sizes = self.label.sizes[..self.config.volumes.len()].to_vec();
+        let kept = self.order.range(self.order.start(), lsn);
+        kept.for_each(|entry| grow(&mut sizes, entry));
+        sizes
+    }
+
+    /// A record has come into the order: a volume may be longer behind it.
+    pub(super) fn takes_size(&mut self, entry: &Entry) {
+        if entry.kind != Kind::Resize {
+            return;
+        }
+        grow(&mut self.config.volumes, entry);
+        if let Role::Source(source) = &mut self.role {
+            let volumes = &self.config.volumes;
+            source.peers.iter_mut().for_each(|other| fit(&mut other.dirty, volumes));
+        }
+    }
+
     fn clean_map(&self) -> DirtyMap {
         DirtyMap::clean(&self.config.volumes)
     }
+}
+
+/// Bytes of each volume behind records, which the ring of a label begins with.
+fn sizes_at(label: &Label, configured: &[u64], entries: &[Entry]) -> Vec<u64> {
+    let of = |(size, recorded): (&u64, &u64)| if *recorded == 0 { *size } else { *recorded };
+    let mut sizes: Vec<u64> = configured.iter().zip(&label.sizes).map(of).collect();
+    entries.iter().for_each(|entry| grow(&mut sizes, entry));
+    sizes
+}
+
+fn grow(sizes: &mut [u64], entry: &Entry) {
+    let grown = entry.extent.filter(|_| entry.kind == Kind::Resize);
+    if let Some(extent) = grown
+        && let Some(size) = sizes.get_mut(usize::from(extent.volume))
+    {
+        *size = (*size).max(extent.offset + extent.len);
+    }
+}
+
+/// A map of other sizes is of these from here on.
+fn fit(map: &mut DirtyMap, sizes: &[u64]) {
+    let all = (0_u8..).zip(map.sizes().into_iter().zip(sizes));
+    let others: Vec<(u8, u64)> = all
+        .filter(|(_, (is, size))| is != *size)
+        .map(|(volume, (_, size))| (volume, *size))
+        .collect();
+    others.into_iter().for_each(|(volume, size)| map.resize(volume, size));
 }

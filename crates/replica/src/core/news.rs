@@ -48,6 +48,14 @@ pub enum News {
         offset = .2.offset
     )]
     Differs(MemberId, Lsn, Extent),
+    /// What this source could not read from its own volume came from a member, and was written again.
+    #[error(
+        "volume {v}, {len} bytes at {offset}, could not be read here: they came from {0}, and were written again",
+        v = .1.volume,
+        len = .1.len,
+        offset = .1.offset
+    )]
+    Healed(MemberId, Extent),
     /// What this member had beyond the LSN is gone: its source was not the group's any more.
     #[error("what this member had beyond {0} is not of the group's order and is gone")]
     Cut(Lsn),
@@ -63,6 +71,11 @@ pub enum News {
     /// Writes wait, because too few members are in sync.
     #[error("writes wait: too few members are in sync")]
     TooFewInSync,
+    /// The witness cannot be asked whether this member may go on as the source.
+    #[error(
+        "this member was the source, and waits until its witness can be asked: it may be none any more"
+    )]
+    WaitsForWitness,
     /// Records go to a member by one-sided operations.
     #[error("{0} gets records by RDMA")]
     OneSided(MemberId),
@@ -117,6 +130,7 @@ impl News {
             Self::InSync(_) => 200,
             Self::OutOfSync(_) => 201,
             Self::TooFewInSync => 202,
+            Self::WaitsForWitness => 205,
             Self::RpoExceeded(..) => 203,
             Self::RpoMet(_) => 204,
             Self::Replays(_) => 300,
@@ -127,6 +141,7 @@ impl News {
             Self::NotOneSided(_) => 311,
             Self::Differs(..) => 400,
             Self::StorageFailed => 401,
+            Self::Healed(..) => 402,
             Self::Refused(..) => 500,
             Self::Denied(_) => 501,
         }

@@ -6,7 +6,7 @@ use super::event::Action;
 use super::joining::Greeting;
 use super::news::News;
 use super::order::Entry;
-use super::{AfterLabel, Core, Destination, Role};
+use super::{AfterLabel, Core, Destination, Role, fit};
 use crate::core::Mode;
 use crate::dirty::DirtyMap;
 use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
@@ -304,6 +304,14 @@ impl Core {
         std::mem::take(&mut self.actions)
     }
 
+    /// Whether a member that was the source when it stopped can still be resumed, now: it follows nobody, is not being promoted,
+    /// and nothing is under way.
+    pub fn may_resume(&self) -> bool {
+        let Role::Destination(destination) = &self.role else { return false };
+        let is_free = destination.connection().is_none() && !destination.is_promoting();
+        self.was_source() && is_free && self.is_quiet() && !self.has_failed
+    }
+
     /// Asks the witness for an epoch. Nothing is under way: no record comes, none is applied.
     pub(super) fn become_source(&mut self, begins: Begins, unseen: MemberSet) {
         let Begins { epoch, in_sync, .. } = begins;
@@ -312,11 +320,14 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
+        let volumes = self.config.volumes.clone();
         let other = |(member, mode): &(MemberId, Mode)| {
             let dirty = dirty
                 .iter()
                 .find(|(of, _)| of == member)
                 .map_or_else(|| clean.clone(), |(_, map)| map.clone());
+            let mut dirty = dirty;
+            fit(&mut dirty, &volumes);
             Other {
                 member: *member,
                 mode: *mode,
@@ -407,7 +418,9 @@ impl Core {
             time_ns: draft.time_ns,
             committed: self.committed,
         };
-        self.order.push(Entry::of(&record, seal(&record)));
+        let entry = Entry::of(&record, seal(&record));
+        self.order.push(entry);
+        self.takes_size(&entry);
         record
     }
 
@@ -438,6 +451,19 @@ impl Core {
         let Role::Source(source) = &self.role else { return false };
         let mut others = source.peers.iter().filter(|other| other.member == member);
         others.any(|other| other.mode != Mode::Async && source.counts(other))
+    }
+
+    /// At a source, the connections of the others that have every write that was answered.
+    pub fn in_sync_peers(&self) -> Vec<Peer> {
+        let Role::Source(source) = &self.role else { return Vec::new() };
+        let others = source.peers.iter().filter(|other| source.confirmed.contains(other.member));
+        others
+            .filter(|it| !it.is_copying())
+            .filter_map(|it| match &it.link {
+                Link::Streaming(stream) => Some(stream.peer),
+                Link::Down | Link::Greeting(..) => None,
+            })
+            .collect()
     }
 
     /// At a source, everything below is durable at the member that follows on a connection.
@@ -531,7 +557,7 @@ impl Core {
             Message::Stored { version } => self.set_is_known(peer, version),
             Message::Differs { lsn, extent } => self.differs(peer, lsn, extent),
             Message::Refused(refusal) => self.is_refused(peer, refusal),
-            Message::Alive | Message::Digests { .. } => {}
+            Message::Alive | Message::Digests { .. } | Message::Fetched { .. } => {}
             // What only sources say.
             _ => self.act(Action::Disconnect(peer)),
         }
@@ -540,9 +566,9 @@ impl Core {
     fn is_refused(&mut self, peer: Peer, refusal: Refusal) {
         self.tell(News::Refused(peer.member, refusal));
         self.act(Action::Disconnect(peer));
-        let rank = self.epoch().rank();
+        let ours = self.epoch().leads();
         let newer = match refusal {
-            Refusal::OldEpoch { newest: epoch } | Refusal::IsSource(epoch) => epoch.rank() > rank,
+            Refusal::OldEpoch { newest: epoch } | Refusal::IsSource(epoch) => epoch.leads() > ours,
             _ => false,
         };
         if newer {
@@ -552,7 +578,7 @@ impl Core {
 
     fn meet_another_source(&mut self, peer: Peer, theirs: Epoch) {
         let ours = self.epoch();
-        if theirs.rank() > ours.rank() {
+        if theirs.leads() > ours.leads() {
             self.step_down();
             // The other source greets again once this member is none.
             self.act(Action::Disconnect(peer));

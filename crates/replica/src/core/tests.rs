@@ -58,7 +58,7 @@ fn member(count: u64) -> Core {
     let label =
         Label { history: history(), in_sync: MemberSet(0b11), ..Core::first_label(&config()) };
     let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
-    Core::new(config(), Found { label, entries: entries(count), dirty })
+    Core::new(config(), Found { label, entries: entries(count), dirty, claimed: Lsn(0) })
 }
 
 fn hello() -> Message {
@@ -75,6 +75,7 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
         in_sync: MemberSet(0b11),
         set_version: 3,
         with_copies: false,
+        volumes: config().volumes,
     }
 }
 
@@ -160,7 +161,8 @@ fn only_an_operator_promotes_past_the_witness() {
         let label =
             Label { history: history(), in_sync: MemberSet(0b11), ..Core::first_label(&config) };
         let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
-        let mut core = Core::new(config, Found { label, entries: entries(2), dirty });
+        let mut core =
+            Core::new(config, Found { label, entries: entries(2), dirty, claimed: Lsn(0) });
         core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 1, by_force }));
         core.step(2, Event::Revoked);
         assert!(core.is_source());
@@ -327,7 +329,7 @@ fn a_member_that_holds_nothing_of_a_group_that_has_begun_is_promoted_by_force_al
     let config = Config { has_witness: true, ..config() };
     let label = Core::first_label(&config);
     let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
-    let mut core = Core::new(config, Found { label, entries: Vec::new(), dirty });
+    let mut core = Core::new(config, Found { label, entries: Vec::new(), dirty, claimed: Lsn(0) });
     assert!(!core.status().may_be_source);
     let wish = |above, by_force| Event::Wanted(Wish::Promote { nonce: 9, above, by_force });
     let denied = [Action::Tell(News::Denied(Denial::NotInSync))];
@@ -355,7 +357,8 @@ fn a_member_that_was_taken_out_of_the_group_is_not_waited_for() {
     let label =
         Label { history: history(), in_sync, is_source: true, ..Core::first_label(&config()) };
     let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
-    let mut core = Core::new(config(), Found { label, entries: Vec::new(), dirty });
+    let mut core =
+        Core::new(config(), Found { label, entries: Vec::new(), dirty, claimed: Lsn(0) });
     let asked = core.resume_as_source(1, 9, Epoch::default());
     begin(&mut core, &asked);
     core.step(5, Event::Wanted(Wish::GoOnWithout(SOURCE.member)));
@@ -468,4 +471,58 @@ fn records_that_operations_placed_are_taken_in_before_a_connection_is_lost() {
     core.step(6, Event::Lost(SOURCE));
     let status = core.status();
     assert_eq!((status.end, status.durable), (Lsn(5 * LEN), Lsn(5 * LEN)));
+}
+
+/// A destination whose ring has two records, though others behind them say that a third was committed.
+fn torn(my_mode: Mode, in_sync: MemberSet, committed: Lsn) -> (Config, Found) {
+    let config = Config { my_mode, ..config() };
+    let label = Label { history: history(), in_sync, committed, ..Core::first_label(&config) };
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
+    (config, Found { label, entries: entries(2), dirty, claimed: Lsn(3 * LEN) })
+}
+
+#[test]
+fn an_asynchronous_member_that_lost_what_was_not_durable_there_is_not_damaged() {
+    let (all, other) = (MemberSet(0b11), MemberSet(0b01));
+    for (mode, in_sync, committed, is_damaged) in [
+        (Mode::Async, other, Lsn(0), false),
+        (Mode::Sync, other, Lsn(0), false),
+        (Mode::SemiSync, all, Lsn(0), false),
+        (Mode::Sync, all, Lsn(0), true),
+        // A label names what was durable.
+        (Mode::Async, other, Lsn(3 * LEN), true),
+    ] {
+        let (config, found) = torn(mode, in_sync, committed);
+        assert_eq!(found.is_damaged(&config), is_damaged, "{mode:?} {in_sync} {committed}");
+    }
+}
+
+#[test]
+fn what_a_member_may_have_applied_and_lost_stays_known_until_it_has_come_again() {
+    let (config, found) = torn(Mode::Async, MemberSet(0b01), Lsn(0));
+    let mut core = Core::new(config, found);
+    assert_eq!(core.bound(), Some(Lsn(3 * LEN)));
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let told = core.step(3, Event::Said(SOURCE, follow(Lsn(2 * LEN), 2, Lsn(2 * LEN))));
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+    assert_eq!(core.label().bound, Lsn(3 * LEN), "the source may be another one soon");
+    assert!(!core.is_consistent());
+}
+
+#[test]
+fn of_two_sources_of_one_rank_the_one_with_the_greater_nonce_leads() {
+    for (nonce, leads) in [(8, true), (6, false)] {
+        let mut core = member(1);
+        core.step(1, Event::Accepted(SOURCE));
+        let epoch = Epoch { nonce, ..EPOCH };
+        let history = History::new(vec![EpochStart { epoch, start: Lsn(0), is_forced: false }]);
+        let Message::Hello { group, volumes, capacity, .. } = hello() else { unreachable!() };
+        let hello = Message::Hello { group, history: history.unwrap(), volumes, capacity };
+        let actions = core.step(2, Event::Said(SOURCE, hello));
+        let is_answered = |it: &Action| matches!(it, Action::Send(_, Message::Here { .. }));
+        let refusal = Message::Refused(Refusal::OldEpoch { newest: EPOCH });
+        assert_eq!(actions.iter().any(is_answered), leads, "{actions:?}");
+        assert_eq!(actions.contains(&Action::Send(SOURCE, refusal)), !leads);
+    }
 }

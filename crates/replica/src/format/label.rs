@@ -5,7 +5,8 @@
 //!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
 //!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
 //!  96 bound 8 | positions 8 x 8 | 0 24 |
-//! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) | zeros to 4096
+//! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) |
+//!2240 sizes 16 x 8 | zeros to 4096
 //! ```
 //! Little-endian. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
@@ -16,7 +17,7 @@ use log::Lsn;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FormatError, NUMBER_MAX, RECORD_ALIGN, VOLUMES_MAX, crc32c};
+use super::{FormatError, NUMBER_MAX, RECORD_ALIGN, VOLUME_LEN_MAX, VOLUMES_MAX, crc32c};
 use crate::dirty::{DIRTY_PAGE_LEN, DIRTY_PAGES};
 use crate::names::{
     EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MEMBERS_MAX, MemberId, MemberSet,
@@ -49,7 +50,9 @@ struct Wire {
     positions: [U64; MEMBERS_MAX as usize],
     padding: [u8; 24],
     epochs: [WireEpoch; EPOCHS_MAX],
-    reserved: [u8; LABEL_LEN - 192 - size_of::<WireEpoch>() * EPOCHS_MAX],
+    sizes: [U64; VOLUMES_MAX as usize],
+    reserved:
+        [u8; LABEL_LEN - 192 - size_of::<WireEpoch>() * EPOCHS_MAX - 8 * VOLUMES_MAX as usize],
 }
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
@@ -168,6 +171,8 @@ pub struct Label {
     pub contents: Contents,
     /// At the source: what it knows of the other members.
     pub positions: [Position; MEMBERS_MAX as usize],
+    /// Bytes of each volume where the ring's oldest record lies; 0 where that is not recorded: the operator's file says it.
+    pub sizes: [u64; VOLUMES_MAX as usize],
 }
 
 impl Label {
@@ -226,6 +231,7 @@ impl Label {
             positions,
             padding: [0; _],
             epochs,
+            sizes: self.sizes.map(U64::new),
             reserved: [0; _],
         };
         wire.crc = checksum(&wire).into();
@@ -298,6 +304,7 @@ impl Label {
             is_source: wire.flags & SOURCE != 0,
             contents,
             positions,
+            sizes: wire.sizes.map(U64::get),
         };
         (label.is_sound() && geometry.is_sound()).then_some((label, geometry))
     }
@@ -319,6 +326,7 @@ impl Label {
             && is_address(self.bound)
             && is_address(until)
             && positions.into_iter().all(is_address)
+            && self.sizes.iter().all(|size| *size <= VOLUME_LEN_MAX)
             && self.history.epochs().iter().all(|epoch| is_address(epoch.start))
     }
 }
@@ -379,6 +387,7 @@ mod tests {
             is_source: true,
             contents: Contents::MixedUntil(Lsn(0x10c0)),
             positions,
+            sizes: [0; _],
         }
     }
 

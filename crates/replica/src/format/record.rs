@@ -222,7 +222,7 @@ impl Record {
             Kind::Trim | Kind::Zero => is_plain && self.stored == 0 && self.len > 0,
             Kind::Verify => is_plain && self.stored == DIGEST_LEN && self.len > 0,
             Kind::Mark => is_plain && (1..=MARK_LEN_MAX).contains(&self.stored),
-            Kind::Resize => is_plain && self.stored == 0,
+            Kind::Resize => is_plain && self.stored == 0 && self.len > 0,
             Kind::Epoch => is_plain && self.stored == NONCE_LEN,
             Kind::Pad => is_plain && u64::from(self.stored).is_multiple_of(RECORD_ALIGN),
         };
@@ -255,10 +255,11 @@ impl Record {
     /// The bytes of a volume that the record changes.
     pub fn changes(&self) -> Option<Extent> {
         match self.kind {
-            Kind::Write | Kind::Trim | Kind::Zero => {
+            // What a volume grows by reads as zeroes.
+            Kind::Write | Kind::Trim | Kind::Zero | Kind::Resize => {
                 Some(Extent { volume: self.volume, offset: self.offset, len: self.len })
             }
-            Kind::Verify | Kind::Mark | Kind::Resize | Kind::Epoch | Kind::Pad => None,
+            Kind::Verify | Kind::Mark | Kind::Epoch | Kind::Pad => None,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::format::{
 };
 #[cfg(test)]
 use crate::planted::Planted;
+use crate::wire::expands;
 
 /// What a ring holds; all of it is durable.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -202,7 +203,8 @@ impl<'a> Reader<'a> {
         }
         let group = self.ring.group;
         let payload = self.payload(record)?;
-        Ok(payload_sum(&group, record.lsn, payload) == payload_crc)
+        let is_whole = payload_sum(&group, record.lsn, payload) == payload_crc;
+        Ok(is_whole && expands(record, payload))
     }
 
     /// What headers behind the end say was committed. A gap of more than [`GAP_MAX`] ends the search, unless the label

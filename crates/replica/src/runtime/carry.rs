@@ -241,7 +241,7 @@ impl Carrier {
                     connected.close();
                 }
             }
-            Work::Order(_) => {}
+            Work::Order(_) | Work::Fetch { .. } => {}
         }
     }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use log::Lsn;
+
 use crate::digest::Digest;
 use crate::format::Extent;
 use crate::message::Peer;
@@ -33,6 +35,8 @@ pub(super) struct Connected {
     pub(super) closes_at: Option<u64>,
     /// Answers of the other end about its volumes, for the copier.
     pub(super) digests: VecDeque<(Extent, Vec<Digest>)>,
+    /// The last answer of the other end to [`crate::message::Message::Fetch`].
+    pub(super) fetched: Option<(Lsn, Extent, Option<Vec<u8>>)>,
 }
 
 impl Connected {

@@ -1,5 +1,6 @@
 //! A volume of a group as a block device: at the source it takes writes, elsewhere it refuses everything.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::carry::{carry_until, send_queued};
+use super::healing::{HEALED_BLOCK, may_heal};
 use super::hub::State;
 use super::inner::Inner;
 use super::ranges::Held;
@@ -33,7 +35,8 @@ pub(super) struct ReplicaDevice {
 impl BlockDevice for ReplicaDevice {
     fn geometry(&self) -> Geometry {
         let below = self.below().geometry();
-        Geometry { class: self.inner.ring.medium().class(), may_wait: true, ..below }
+        let size = self.inner.hub.sizes[usize::from(self.volume)].load(Ordering::Acquire);
+        Geometry { size, class: self.inner.ring.medium().class(), may_wait: true, ..below }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
@@ -43,7 +46,11 @@ impl BlockDevice for ReplicaDevice {
             thread::sleep(LOOK_AGAIN);
         }
         self.check_open()?;
-        self.below().read(offset, out)
+        self.geometry().check_read(offset, length_of(out))?;
+        match self.below().read(offset, out) {
+            Err(error) if may_heal(error) => self.read_healed(offset, out, error),
+            done => done,
+        }
     }
 
     fn write(&self, offset: u64, bytes: &[u8], _survives: Survives) -> Result<(), BlockError> {
@@ -86,6 +93,7 @@ impl BlockDevice for ReplicaDevice {
 
     fn status(&self, offset: u64, len: u64) -> Result<Status, BlockError> {
         self.check_open()?;
+        self.geometry().check_status(offset, len)?;
         self.below().status(offset, len)
     }
 
@@ -95,6 +103,28 @@ impl BlockDevice for ReplicaDevice {
 }
 
 impl ReplicaDevice {
+    // Some at a time: writers wait meanwhile.
+    fn read_healed(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        error: BlockError,
+    ) -> Result<(), BlockError> {
+        tracing::warn!(volume = self.volume, offset, %error, "a volume cannot be read");
+        let (size, mut at) = (self.geometry().size, offset);
+        for part in out.chunks_mut(HEALED_LEN) {
+            let end = at + length_of(part);
+            let from = at - at % HEALED_BLOCK;
+            let extent = self.extent(from, end.next_multiple_of(HEALED_BLOCK).min(size) - from);
+            let _held = self.inner.ranges.hold(extent);
+            self.check_open()?;
+            self.inner.heal(extent, error)?;
+            self.below().read(at, part)?;
+            at = end;
+        }
+        Ok(())
+    }
+
     fn below(&self) -> &dyn BlockDevice {
         &**self
             .inner
@@ -114,7 +144,7 @@ impl ReplicaDevice {
 
 impl Inner {
     /// Whether the member is the source for the same time still.
-    fn check(&self, tenure: u64) -> Result<(), BlockError> {
+    pub(super) fn check(&self, tenure: u64) -> Result<(), BlockError> {
         match tenure != 0 && self.hub.tenure() == tenure {
             true => Ok(()),
             false => Err(NOT_SOURCE),
@@ -147,7 +177,7 @@ impl Inner {
         let done = self.wait_for(tenure, placed).and_then(|()| {
             self.volumes.write(extent, |device| match kind {
                 Kind::Write => device.write(extent.offset, bytes, Survives::Placed),
-                Kind::Trim => device.write_zeroes(
+                Kind::Trim | Kind::Resize => device.write_zeroes(
                     extent.offset,
                     extent.len,
                     Zeroing::MayFree,
@@ -217,7 +247,7 @@ impl Inner {
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         self.check(tenure)?;
-        let submitted = match state.lag.holds {
+        let submitted = match state.lag.holds || state.writers.held > 0 {
             true => Err(Denied::NotNow),
             false => state.core.submit(draft, seal),
         };
@@ -330,6 +360,8 @@ fn length_of(bytes: &[u8]) -> u64 {
 /// The member is not the source.
 const NOT_SOURCE: BlockError = BlockError::ConfigElsewhere;
 const EINVAL: i32 = 22;
+/// Bytes of a long read that are looked at together.
+const HEALED_LEN: usize = 1 << 20;
 /// How often a reader looks whether the member is the source still.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Bytes of one record of a longer write.

@@ -41,6 +41,8 @@ pub(super) struct Hub {
     /// Which of the times at which this member was the source it is; 0 while it is not, and writers that are not committed
     /// fail.
     pub(super) tenure: AtomicU64,
+    /// Bytes of each volume, as clients see them.
+    pub(super) sizes: Vec<AtomicU64>,
     /// Another member may be the source by now: nobody reads until that is known.
     hands_over: AtomicBool,
 }
@@ -87,6 +89,8 @@ pub(super) enum Work {
     Order(Action),
     /// Bytes of a volume go to a member, with the message that says what they are.
     Copy { peer: Peer, message: Message, bytes: Vec<u8> },
+    /// A source wants bytes of a volume as they are once everything below an LSN is applied.
+    Fetch { peer: Peer, at: Lsn, extent: Extent },
     /// Everything before has been sent: the connection ends.
     Close(Peer),
 }
@@ -108,6 +112,7 @@ impl Work {
                 Action::Send(peer, _) | Action::Ship { peer, .. } | Action::Copy { peer, .. },
             )
             | Self::Copy { peer, .. }
+            | Self::Fetch { peer, .. }
             | Self::Close(peer) => Some(*peer),
             Self::Order(_) => None,
         }
@@ -131,6 +136,7 @@ impl Hub {
         }
         let queues = bells.keys().map(|lane| (*lane, VecDeque::new())).collect();
         let committed = core.committed();
+        let sizes = core.sizes().iter().map(|size| AtomicU64::new(*size)).collect();
         let state = State {
             core,
             queues,
@@ -155,6 +161,7 @@ impl Hub {
             dialers: Condvar::new(),
             committed: AtomicU64::new(committed.0),
             tenure: AtomicU64::new(0),
+            sizes,
             hands_over: AtomicBool::new(false),
         })
     }
@@ -278,6 +285,10 @@ impl Hub {
                 Action::StartWriters => {
                     // What was committed here once may have been cut since.
                     self.committed.store(state.core.committed().0, Ordering::Release);
+                    // What has grown under another source is applied by now.
+                    for (size, of) in state.core.sizes().iter().zip(&self.sizes) {
+                        of.store(*size, Ordering::Release);
+                    }
                     state.writers.tenures += 1;
                     self.tenure.store(state.writers.tenures, Ordering::Release);
                     state.writers.wake_waiting();

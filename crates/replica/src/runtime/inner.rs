@@ -22,6 +22,10 @@ pub(super) struct Inner {
     pub(super) ring: Ring,
     pub(super) volumes: Volumes,
     pub(super) ranges: Ranges,
+    /// One at a time.
+    pub(super) resizing: Mutex<()>,
+    /// One at a time: a member is asked for one range.
+    pub(super) healing: Mutex<()>,
     pub(super) digester: Digester,
     pub(super) witness: Arc<dyn Witness>,
     pub(super) compression: Policy,

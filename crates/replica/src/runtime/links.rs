@@ -11,18 +11,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
 use super::hub::{Arrived, Hub, Work};
 use super::inner::Inner;
 use super::storage::persist_and_answer;
+use super::volumes::TooShort;
 use crate::core::{Action, Entry, Event, Lane};
 use crate::digest::Digest;
-use crate::format::{Extent, check_sequence};
-use crate::message::{DIGEST_GRANULE, Message, Peer};
+use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence};
+use crate::message::{DIGEST_GRANULE, Message, Peer, Refusal};
 use crate::names::{MEMBERS_MAX, MemberId};
-use crate::wire::{Link, LinkError, Receiver};
+use crate::wire::{Link, LinkError, Receiver, expands};
 
 /// Makes connections to a member while this one is a source, and reads from them.
 pub(super) fn dial(inner: &Inner, member: MemberId) {
@@ -71,6 +73,7 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
         is_silent: false,
         closes_at: None,
         digests: VecDeque::new(),
+        fetched: None,
     };
     let mut state = inner.hub.lock();
     if state.ends || state.links.len() >= LINKS_MAX {
@@ -119,6 +122,7 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
                 }
             }
         }
+        Message::Hello { .. } => hear_hello(inner, peer, message),
         Message::There { .. } => {
             inner.receive_there(peer, &message).into_iter().for_each(|event| hub.step(event));
         }
@@ -148,23 +152,46 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
             drop(state);
             hub.ring_bell(Lane::Copies(peer.member));
         }
-        Message::Copy { epoch, extent, is_zero, .. } => {
-            let expected = if is_zero { 0 } else { extent.len };
-            let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
-            let mut state = hub.lock();
-            if !is_sound {
-                hub.step_locked(&mut state, Event::NotReceived(peer));
-                return;
-            }
-            // The bytes wait in the order in which the core has the copies: of those that it refuses there are none.
-            if state.core.may_receive_copy(peer, epoch) {
-                let bytes = (!is_zero).then(|| std::mem::take(bytes));
-                state.arrived.push_back(Arrived { peer, extent, bytes });
-            }
-            hub.step_locked(&mut state, Event::Said(peer, message));
+        Message::Fetch { .. } | Message::Fetched { .. } => {
+            inner.hear_of_healing(peer, message, bytes);
         }
+        Message::Copy { .. } => hear_copy(inner, peer, message, bytes),
         message => hub.step(Event::Said(peer, message)),
     }
+}
+
+// A volume that has grown meanwhile needs room before anything of it comes.
+fn hear_hello(inner: &Inner, peer: Peer, message: Message) {
+    let Message::Hello { volumes, .. } = &message else { return };
+    let refused = (0..).zip(volumes).find_map(|(volume, size)| {
+        let TooShort(size) = inner.volumes.reserve(volume, *size).err()?;
+        Some(Message::Refused(Refusal::OtherVolume { volume, size }))
+    });
+    let mut state = inner.hub.lock();
+    match refused {
+        Some(refused) => {
+            let actions = vec![Action::Send(peer, refused), Action::Disconnect(peer)];
+            inner.hub.take(&mut state, actions);
+        }
+        None => inner.hub.step_locked(&mut state, Event::Said(peer, message)),
+    }
+}
+
+fn hear_copy(inner: &Inner, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+    let Message::Copy { epoch, extent, is_zero, .. } = message else { return };
+    let expected = if is_zero { 0 } else { extent.len };
+    let is_sound = inner.volumes.has(extent) && length_of(bytes) == expected;
+    let (hub, mut state) = (&inner.hub, inner.hub.lock());
+    if !is_sound {
+        hub.step_locked(&mut state, Event::NotReceived(peer));
+        return;
+    }
+    // The bytes wait in the order in which the core has the copies: of those that it refuses there are none.
+    if state.core.may_receive_copy(peer, epoch) {
+        let bytes = (!is_zero).then(|| std::mem::take(bytes));
+        state.arrived.push_back(Arrived { peer, extent, bytes });
+    }
+    hub.step_locked(&mut state, Event::Said(peer, message));
 }
 
 // Whether the core allows it is asked first; then the bytes are checked and placed without the lock.
@@ -185,7 +212,7 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
     }
     let group = inner.ring.group();
     let found = match check_sequence(&group, &history, from, chain, bytes) {
-        Ok(found) if found.iter().all(|it| inner.volumes.takes(&it.record)) => found,
+        Ok(found) if inner.takes(from, &found, bytes) => found,
         Ok(_) => return Some(Event::NotReceived(peer)),
         Err(error) => {
             tracing::warn!(member = %peer.member, %error, "records are not sound");
@@ -201,6 +228,18 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
     Some(Event::Received { peer, entries, committed, are_durable: false })
 }
 
+impl Inner {
+    /// Whether the records of `bytes`, which begin at `from`, can be applied here: none is taken that would be found out then.
+    pub(super) fn takes(&self, from: Lsn, found: &[Indexed], bytes: &[u8]) -> bool {
+        found.iter().all(|Indexed { record, .. }| {
+            let at = record.lsn.since(from) + RECORD_HEADER_LEN;
+            let at = usize::try_from(at).expect("within the bytes");
+            let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
+            self.volumes.takes(record) && expands(record, &bytes[at..][..len])
+        })
+    }
+}
+
 /// Answers with the digests of a range.
 fn compare(inner: &Inner, peer: Peer, extent: Extent) {
     let is_granular = extent.offset.is_multiple_of(DIGEST_GRANULE) && extent.len <= COMPARED_MAX;
@@ -209,23 +248,31 @@ fn compare(inner: &Inner, peer: Peer, extent: Extent) {
         inner.hub.step(Event::NotReceived(peer));
         return;
     };
-    match inner.digester.granules(&**device, extent.offset, extent.len) {
-        Ok(digests) => {
-            let message = Message::Digests { extent, digests };
-            let mut state = inner.hub.lock();
-            inner.hub.take(&mut state, vec![Action::Send(peer, message)]);
-        }
-        Err(error) => {
-            tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
-            inner.hub.step(Event::StorageFailed);
-        }
-    }
+    // A granule that cannot be read is like no other: the source sends it, and it is written again.
+    let granules = (extent.offset..extent.offset + extent.len).step_by(STEP);
+    let digests = inner.digester.granules(&**device, extent.offset, extent.len);
+    let digests = digests.unwrap_or_else(|error| {
+        tracing::warn!(volume = extent.volume, offset = extent.offset, %error, "a range cannot be read");
+        let digest = |offset| {
+            let len = DIGEST_GRANULE.min(extent.offset + extent.len - offset);
+            let granule = inner.digester.granules(&**device, offset, len);
+            granule.ok().and_then(|of| of.first().copied()).unwrap_or(UNREADABLE)
+        };
+        granules.map(digest).collect()
+    });
+    let message = Message::Digests { extent, digests };
+    let mut state = inner.hub.lock();
+    inner.hub.take(&mut state, vec![Action::Send(peer, message)]);
 }
 
 /// Reads ranges for a member and queues them.
 pub(super) fn copy(inner: &Inner, member: MemberId) {
     let hub = &inner.hub;
     while let Some(work) = hub.next(Lane::Copies(member)) {
+        if let Work::Fetch { peer, at, extent } = work {
+            inner.answer_fetch(peer, at, extent);
+            continue;
+        }
         let Work::Order(Action::Copy { peer, extent, compares }) = work else { continue };
         if let Err(error) = copy_range(inner, peer, extent, compares) {
             tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
@@ -255,7 +302,8 @@ fn copy_range(
     // Until the copies are queued nobody writes to the range: what is written later is queued behind them.
     let held = inner.ranges.hold(extent);
     let ours = match &theirs {
-        Some(_) => inner.digester.granules(&**device, extent.offset, extent.len)?,
+        Some(_) => inner
+            .healed(extent, || inner.digester.granules(&**device, extent.offset, extent.len))?,
         None => Vec::new(),
     };
     let mut copies = Vec::new();
@@ -266,7 +314,7 @@ fn copy_range(
         let len = DIGEST_GRANULE.min(end - offset);
         let part = Extent { volume: extent.volume, offset, len };
         if theirs.as_ref().is_none_or(|theirs| theirs.get(index) != ours.get(index)) {
-            copies.push((part, inner.volumes.copy_of(part)?));
+            copies.push((part, inner.healed(part, || inner.volumes.copy_of(part))?));
         }
         (offset, index) = (offset + len, index + 1);
     }
@@ -313,6 +361,9 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
+const STEP: usize = DIGEST_GRANULE as usize;
+/// The digest of what cannot be read.
+const UNREADABLE: Digest = [0xFF; 16];
 /// How often a member that is not there is dialed.
 const DIAL_EVERY: Duration = Duration::from_millis(250);
 /// Connections at once, those that are ending included.

@@ -126,7 +126,7 @@ impl Inner {
             return Some(Event::NotReceived(peer));
         }
         match check_sequence(&self.ring.group(), &history, from, chain, &bytes) {
-            Ok(found) if found.iter().all(|it| self.volumes.takes(&it.record)) => {
+            Ok(found) if self.takes(from, &found, &bytes) => {
                 let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
                 Some(Event::Received { peer, entries, committed, are_durable: true })
             }

@@ -23,11 +23,15 @@ mod carrying;
 mod connections;
 mod device;
 mod events;
+mod healing;
 mod hub;
 mod inner;
 mod links;
 mod making_ways;
+mod quiet;
 mod ranges;
+mod resizing;
+mod resuming;
 mod rpo;
 mod storage;
 mod volumes;
@@ -49,6 +53,7 @@ pub use self::events::Noted;
 use self::hub::Hub;
 use self::inner::{Inner, Wire};
 use self::ranges::Ranges;
+pub use self::resizing::ResizeError;
 pub use self::rpo::Rpo;
 use self::storage::Kept;
 use self::volumes::Volumes;
@@ -177,6 +182,8 @@ pub struct Report {
     pub differences: u64,
     /// Views that are open.
     pub views: usize,
+    /// Bytes of each volume.
+    pub sizes: Vec<u64>,
     /// Where one-sided ways are wanted, at a source: to whom records go by one, and why they do not go so to the others.
     pub ways: Vec<(MemberId, Way)>,
 }
@@ -199,7 +206,6 @@ impl Member {
     /// See [`StartError`]; nothing runs then.
     pub fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup { config, ring, volumes, directory, map, environment, .. } = setup;
-        check_volumes(&config, &volumes)?;
         ring.check_owner(config.group, config.me)?;
         if ring.capacity() != config.capacity {
             return Err(StartError::OtherCapacity {
@@ -209,17 +215,18 @@ impl Member {
         }
         let label = ring.load_label()?;
         let scanned = ring.scan(&label)?;
-        if scanned.claimed > scanned.end {
-            return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
-        }
         let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
-        let dirty = others
-            .iter()
-            .map(|other| Ok((*other, ring.load_dirty(*other, &config.volumes)?)))
-            .collect::<Result<_, RingError>>()?;
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
-        let core = Core::new(config, Found { label, entries, dirty });
+        let mut found = Found { label, entries, dirty: Vec::new(), claimed: scanned.claimed };
+        if found.is_damaged(&config) {
+            return Err(StartError::Damaged { found: scanned.end, claimed: scanned.claimed });
+        }
+        let sizes = found.sizes(&config);
+        check_volumes(&sizes, &volumes)?;
+        let dirty_of = |other: &MemberId| Ok((*other, ring.load_dirty(*other, &sizes)?));
+        found.dirty = others.iter().map(dirty_of).collect::<Result<_, RingError>>()?;
+        let core = Core::new(config, found);
         let reached = (core.applied(), core.bound().unwrap_or_else(|| core.applied()));
         let snapshots = Snapshots::open(&directory, map)?;
         let volumes = Volumes::new(volumes, snapshots, directory, reached, contents)?;
@@ -236,6 +243,8 @@ impl Member {
             ring,
             volumes,
             ranges: Ranges::default(),
+            resizing: Mutex::default(),
+            healing: Mutex::default(),
             witness: setup.witness,
             compression: setup.compression,
             wire: Wire {
@@ -245,12 +254,13 @@ impl Member {
             },
         });
         let above = match inner.hub.lock().core.was_source() {
-            true => Some(inner.witness.load()?),
+            true => Some(resuming::ask(&inner)?),
             false => None,
         };
+        let waits = above == Some(None);
         // Before anybody is heard: who follows another source by then is none to be resumed.
-        if let Some(seat) = above {
-            inner.resume(seat.map(|seat| seat.epoch).unwrap_or_default())?;
+        if let Some(epoch) = above.flatten() {
+            inner.resume(epoch)?;
         }
         let address = setup.listener.local_addr();
         let accepting = Arc::clone(&inner);
@@ -260,6 +270,9 @@ impl Member {
         })?;
         let member = Self { inner, threads: Mutex::default(), _accepts: accepts, address };
         member.spawn_all(&others)?;
+        if waits {
+            member.spawn("resumes", resuming::wait)?;
+        }
         Ok(member)
     }
 
@@ -355,6 +368,7 @@ impl Member {
         let hub = &self.inner.hub;
         let state = hub.lock();
         let status = state.core.status();
+        let sizes = state.core.sizes().to_vec();
         let modes = state.core.modes();
         let failures = modes
             .iter()
@@ -380,6 +394,7 @@ impl Member {
             verified,
             differences,
             views,
+            sizes,
             ways,
         }
     }
@@ -387,6 +402,20 @@ impl Member {
     /// What has happened behind the event of a number.
     pub fn events(&self, since: u64) -> Vec<Noted> {
         self.inner.hub.lock().events.since(since)
+    }
+
+    /// Makes a volume longer, at all members, and returns its size. What is new reads as zeroes. Files grow by themselves; a
+    /// device has to be so long at every member before: one where it is not follows no more until it is.
+    ///
+    /// # Durability
+    ///
+    /// Once this returns the size is in the rings of all members in sync, as a write is.
+    ///
+    /// # Errors
+    ///
+    /// This member is not the source, the volume would not be longer, or its device cannot be.
+    pub fn resize(&self, volume: u8, size: u64) -> Result<u64, ResizeError> {
+        self.inner.resize(volume, size)
     }
 
     /// Puts a named point into the order, and returns where it is once it is committed.
@@ -432,8 +461,18 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// See [`ViewError`]. A source has no views.
+    /// See [`ViewError`]. A source shows its volumes as they are now, and no other point; its writers wait for the moment that
+    /// takes.
     pub fn view(&self, point: &Point, bytes_max: u64) -> Result<View, ViewError> {
+        let inner = &self.inner;
+        if self.tenure() != 0 && *point == Point::Latest {
+            return inner.while_quiet(|at| {
+                let contents = inner.hub.lock().core.label().contents;
+                inner.volumes.views().set_contents(contents);
+                inner.volumes.views().set_position(at, at);
+                inner.volumes.view(&Kept(inner), point, bytes_max)
+            });
+        }
         self.place_views()?;
         self.inner.volumes.view(&Kept(&self.inner), point, bytes_max)
     }
@@ -461,17 +500,18 @@ impl Member {
     }
 }
 
-fn check_volumes(config: &Config, volumes: &[Arc<dyn BlockDevice>]) -> Result<(), StartError> {
-    for (volume, (device, wanted)) in volumes.iter().zip(&config.volumes).enumerate() {
+// A device may be longer than its volume: the rest is not used.
+fn check_volumes(sizes: &[u64], volumes: &[Arc<dyn BlockDevice>]) -> Result<(), StartError> {
+    for (volume, (device, wanted)) in volumes.iter().zip(sizes).enumerate() {
         let (found, wanted) = (device.geometry().size, *wanted);
-        if found != wanted {
+        if found < wanted {
             return Err(StartError::OtherSize { volume, found, wanted });
         }
     }
-    if volumes.len() != config.volumes.len() {
-        let volume = volumes.len().min(config.volumes.len());
-        let size = config.volumes.get(volume).copied().unwrap_or_default();
-        return Err(StartError::OtherSize { volume, found: 0, wanted: size });
+    if volumes.len() != sizes.len() {
+        let volume = volumes.len().min(sizes.len());
+        let wanted = sizes.get(volume).copied().unwrap_or_default();
+        return Err(StartError::OtherSize { volume, found: 0, wanted });
     }
     Ok(())
 }

@@ -34,6 +34,10 @@ pub(super) enum ApplyError {
     Record,
 }
 
+/// The bytes of a device that is shorter than it has to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct TooShort(pub(super) u64);
+
 impl Volumes {
     /// The volumes of a member whose label and ring say how far they are.
     pub(super) fn new(
@@ -75,8 +79,31 @@ impl Volumes {
         })
     }
 
-    /// Whether a record can be applied here.
+    /// Makes the device of a volume so long, if it is not.
+    pub(super) fn reserve(&self, volume: u8, size: u64) -> Result<(), TooShort> {
+        let device = self.device(volume).ok_or(TooShort(0))?;
+        let found = device.geometry().size;
+        if found >= size {
+            return Ok(());
+        }
+        match device.resize(size) {
+            Ok(grown) if grown >= size => Ok(()),
+            Ok(grown) => Err(TooShort(grown)),
+            Err(error) => {
+                tracing::warn!(volume, found, size, %error, "the device of a volume cannot grow: grow it, and start this member again");
+                Err(TooShort(found))
+            }
+        }
+    }
+
+    /// Whether a record can be applied here. A device grows before the record that says so is taken.
     pub(super) fn takes(&self, record: &Record) -> bool {
+        let grows = record.changes().filter(|_| record.kind == Kind::Resize);
+        if let Some(Extent { volume, offset, len }) = grows
+            && self.reserve(volume, offset + len).is_err()
+        {
+            return false;
+        }
         record.changes().is_none_or(|extent| self.has(extent))
     }
 
@@ -211,9 +238,11 @@ fn change(
     let Extent { offset, len, .. } = extent;
     match kind {
         Kind::Write => device.write(offset, payload, Survives::Placed),
-        Kind::Trim => device.write_zeroes(offset, len, Zeroing::MayFree, Survives::Placed),
+        Kind::Trim | Kind::Resize => {
+            device.write_zeroes(offset, len, Zeroing::MayFree, Survives::Placed)
+        }
         Kind::Zero => device.write_zeroes(offset, len, Zeroing::KeepSpace, Survives::Placed),
-        Kind::Verify | Kind::Mark | Kind::Resize | Kind::Epoch | Kind::Pad => Ok(()),
+        Kind::Verify | Kind::Mark | Kind::Epoch | Kind::Pad => Ok(()),
     }
 }
 

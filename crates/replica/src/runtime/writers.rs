@@ -18,6 +18,8 @@ pub(super) struct Writers {
     pub(super) tenures: u64,
     /// Writers that have a place in the order and are not done.
     pub(super) inside: u64,
+    /// How many want no more writers to come for a moment.
+    pub(super) held: u32,
     /// It is to be told when nobody is inside.
     is_stopping: bool,
     /// Those whose record is placed, by the end of the record.

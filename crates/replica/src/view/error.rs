@@ -30,9 +30,16 @@ pub enum ViewError {
         "the volumes are being copied and are no copy at one moment; the snapshot of before is"
     )]
     ConfigMixed,
-    /// The member is the source: its volumes change without a point that a view could be made at.
-    #[error("this member is the source: views are made at destinations")]
+    /// The member is the source: its volumes hold everything, and no earlier point can be had there.
+    #[error(
+        "this member is the source, which shows its volumes as they are now alone: ask for `latest`, or ask a destination"
+    )]
     ConfigSource,
+    /// Writes of the source did not end in time: they wait for members, or for a disk.
+    #[error(
+        "writes of the source wait for something else, so there is no moment to show: try again, or ask a destination"
+    )]
+    ConfigBusy,
     /// As many views are open as may be.
     #[error("{most} views are open, and no more may be")]
     ConfigTooMany {

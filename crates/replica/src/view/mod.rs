@@ -291,11 +291,14 @@ fn load_record(volumes: &[Arc<Overlay>], record: &Record, payload: &[u8]) -> Res
         }
         Kind::Write => overlay()?.load(record.offset, payload),
         Kind::Trim | Kind::Zero => overlay()?.load_zeroes(record.offset, record.len),
-        // A volume that has grown already, as a crash may leave it, keeps its size.
-        Kind::Resize if record.len > overlay()?.geometry().size => {
-            overlay()?.resize(record.len).map(drop)
+        Kind::Resize => {
+            let (overlay, size) = (overlay()?, record.offset.saturating_add(record.len));
+            // A device that has grown already keeps its size; what lies behind the volume's end there is none of it.
+            let is_long = overlay.geometry().size >= size;
+            let grown = if is_long { Ok(size) } else { overlay.resize(size) };
+            grown.and_then(|_| overlay.load_zeroes(record.offset, record.len))
         }
-        Kind::Resize | Kind::Verify | Kind::Mark | Kind::Epoch | Kind::Pad => Ok(()),
+        Kind::Verify | Kind::Mark | Kind::Epoch | Kind::Pad => Ok(()),
     };
     loaded.map_err(|error| ViewError::Load { at, volume, error })
 }

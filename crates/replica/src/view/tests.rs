@@ -93,7 +93,7 @@ fn order(seed: u64, count: usize) -> (Ring, Vec<Moment>) {
             }
             2 if size < 2 * SIZE => {
                 now.resize(testing::len(size) + 1536, 0);
-                order.push(Kind::Resize, volume, 0, size + 1536, &[]);
+                order.push(Kind::Resize, volume, size, 1536, &[]);
             }
             3 => {
                 order.push(Kind::Mark, 0, 0, 0, format!("m{number}").as_bytes());
@@ -131,7 +131,7 @@ fn apply(
         Kind::Zero => {
             volume.write_zeroes(offset, len, Zeroing::KeepSpace, Survives::Placed).unwrap();
         }
-        Kind::Resize => drop(volume.resize(len).unwrap()),
+        Kind::Resize => drop(volume.resize(offset + len).unwrap()),
         _ => {}
     }
     if is_done {

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use crate::format::{Encoding, PAYLOAD_MAX};
+use crate::format::{Encoding, PAYLOAD_MAX, Record};
 
 /// Which payloads are compressed, and how.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -88,7 +88,19 @@ pub fn expand(
     }
 }
 
+/// Whether the stored form of a record's payload can be expanded: a record that a member takes and cannot apply would be
+/// durable there, and be found again at each start.
+pub fn expands(record: &Record, stored: &[u8]) -> bool {
+    if record.encoding == Encoding::Plain {
+        return true;
+    }
+    let Ok(len) = usize::try_from(record.len) else { return false };
+    PLAIN.with_borrow_mut(|plain| expand(record.encoding, stored, len, plain).is_ok())
+}
+
 thread_local! {
+    /// Of [`expands`]: as long as the longest payload that the thread has looked at.
+    static PLAIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static PACKER: RefCell<Packer> = RefCell::default();
     static UNPACKER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -184,6 +196,37 @@ mod tests {
         let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).collect();
         bytes.truncate(len);
         bytes
+    }
+
+    #[test]
+    fn a_payload_that_cannot_be_expanded_is_told_before_its_record_is_taken() {
+        let text = b"the same again, ".repeat(256);
+        for policy in [Policy::Lz4, Policy::Zstd] {
+            let mut stored = Vec::new();
+            let encoding = compress(policy, &text, &mut stored);
+            let len = u64::try_from(text.len()).unwrap();
+            let record = Record { encoding, len, ..record(&stored) };
+            assert!(expands(&record, &stored));
+            assert!(!expands(&Record { len: len - 1, ..record }, &stored));
+            assert!(!expands(&record, &stored[..stored.len() / 2]));
+        }
+        assert!(expands(&record(&text), &text));
+    }
+
+    fn record(stored: &[u8]) -> Record {
+        Record {
+            lsn: log::Lsn(0),
+            epoch: 1,
+            chain: 0,
+            kind: crate::format::Kind::Write,
+            encoding: Encoding::Plain,
+            volume: 0,
+            stored: u32::try_from(stored.len()).unwrap(),
+            offset: 0,
+            len: u64::try_from(stored.len()).unwrap(),
+            time_ns: 0,
+            committed: log::Lsn(0),
+        }
     }
 
     /// Sixteen letters at random: four bits of each byte mean something, and nothing comes twice.

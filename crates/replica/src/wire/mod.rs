@@ -26,7 +26,7 @@ mod tests;
 mod verify;
 
 pub use self::codec::{PAYLOAD_MAX, WireError};
-pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand};
+pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand, expands};
 pub use self::denial::Denial;
 pub use self::dial::dial;
 pub use self::error::LinkError;

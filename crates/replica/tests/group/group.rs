@@ -1,13 +1,14 @@
 //! A group whose members run in this process.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use basics::Environment;
-use block::{BlockDevice, FileDevice, Survives};
+use block::{BlockDevice, BlockError, Extent, FileDevice, Survives, Zeroing};
 use rdma::{PollPolicy, ProviderChoice};
 use replica::core::{Config, Congestion, Core, Mode, News, Status};
 use replica::format::Geometry;
@@ -72,6 +73,8 @@ pub(crate) struct Group {
     plan: Plan,
     addresses: Vec<String>,
     running: Vec<Option<Member>>,
+    /// What of the volumes 0 of the members cannot be read.
+    lost: Vec<Lost>,
 }
 
 impl Group {
@@ -85,6 +88,14 @@ impl Group {
         group
     }
 
+    /// A group whose member 0 is the source, and nobody waits for the others.
+    pub(crate) fn asynchronous() -> Self {
+        let mut group = Self::stopped(Plan { mode: Mode::Async, ..Plan::default() });
+        (0..group.plan.members).for_each(|member| group.start(member));
+        group.promote(0, true);
+        group
+    }
+
     /// A group of which nobody runs.
     pub(crate) fn stopped(plan: Plan) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -93,7 +104,8 @@ impl Group {
             (0..plan.members).map(|_| Listener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = listeners.iter().map(|it| it.local_addr().to_string()).collect();
         let running = (0..plan.members).map(|_| None).collect();
-        let group = Self { directory, plan, addresses, running };
+        let lost = (0..plan.members).map(|_| Lost::default()).collect();
+        let group = Self { directory, plan, addresses, running, lost };
         for member in 0..group.plan.members {
             group.make(member);
         }
@@ -161,7 +173,9 @@ impl Group {
     ) -> Result<Member, StartError> {
         let path = self.directory.path().join(member.to_string());
         let identity = self.identity(member, secret);
-        let volumes = (0..VOLUMES).map(|volume| self.file(member, volume)).collect();
+        let mut volumes: Vec<_> = (0..VOLUMES).map(|it| self.file(member, it)).collect();
+        let lost = Arc::clone(&self.lost[usize::from(member)]);
+        volumes[0] = Arc::new(Failing { below: Arc::clone(&volumes[0]), lost });
         let addresses = (0..)
             .map(MemberId)
             .zip(self.addresses.iter().map(|address| vec![address.clone()]))
@@ -191,6 +205,16 @@ impl Group {
             true => Arc::new(FileWitness::new(&self.room().join("witness"), group)),
             false => Arc::new(NoWitness),
         }
+    }
+
+    /// A sector of a member's first volume cannot be read any more, until it is written.
+    pub(crate) fn lose(&self, member: u8, sector: u64) {
+        self.lost[usize::from(member)].lock().unwrap().insert(sector);
+    }
+
+    /// Whether all sectors of a member's first volume can be read.
+    pub(crate) fn is_whole(&self, member: u8) -> bool {
+        self.lost[usize::from(member)].lock().unwrap().is_empty()
     }
 
     /// Ends a member; what it had not made durable is lost as far as a kill loses it.
@@ -289,5 +313,68 @@ impl Group {
     /// Whether a member has told of something.
     pub(crate) fn has_told(&self, member: u8, is_it: impl Fn(&News) -> bool) -> bool {
         self.member(member).events(0).iter().any(|noted| is_it(&noted.news))
+    }
+}
+
+/// Sectors of 512 bytes.
+type Lost = Arc<Mutex<BTreeSet<u64>>>;
+
+/// A disk that cannot read some of its sectors, and takes others in their place once they are written.
+#[derive(Debug)]
+struct Failing {
+    below: Arc<dyn BlockDevice>,
+    lost: Lost,
+}
+
+impl Failing {
+    fn sectors(offset: u64, len: u64) -> std::ops::Range<u64> {
+        offset / 512..(offset + len) / 512
+    }
+
+    fn writes(&self, offset: u64, len: u64) {
+        let sectors = Self::sectors(offset, len);
+        self.lost.lock().unwrap().retain(|sector| !sectors.contains(sector));
+    }
+}
+
+impl BlockDevice for Failing {
+    fn geometry(&self) -> block::Geometry {
+        self.below.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
+        let sectors = Self::sectors(offset, out.len() as u64);
+        match self.lost.lock().unwrap().range(sectors).next() {
+            Some(_) => Err(BlockError::MediaIo(5)),
+            None => self.below.read(offset, out),
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<(), BlockError> {
+        self.writes(offset, bytes.len() as u64);
+        self.below.write(offset, bytes, survives)
+    }
+
+    fn flush(&self) -> Result<(), BlockError> {
+        self.below.flush()
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        zeroing: Zeroing,
+        survives: Survives,
+    ) -> Result<(), BlockError> {
+        self.writes(offset, len);
+        self.below.write_zeroes(offset, len, zeroing, survives)
+    }
+
+    fn status(&self, offset: u64, len: u64) -> Result<Extent, BlockError> {
+        self.below.status(offset, len)
+    }
+
+    fn resize(&self, size: u64) -> Result<u64, BlockError> {
+        self.below.resize(size)
     }
 }

@@ -3,8 +3,11 @@
 
 mod changes;
 mod group;
+mod healing;
+mod losses;
 mod outages;
 mod points;
+mod resizing;
 mod roles;
 mod strangers;
 mod ways;

@@ -1,5 +1,7 @@
 //! Points in time, and comparisons at exact points.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use block::{BlockDevice as _, Survives};
 use replica::MemberId;
 use replica::core::News;
@@ -40,10 +42,43 @@ fn a_view_at_a_mark_shows_all_volumes_as_they_were_then_while_writes_go_on() {
 }
 
 #[test]
-fn a_source_has_no_views() {
+fn a_source_shows_its_volumes_as_they_are_while_writers_write_and_no_other_point() {
     let group = Group::new(Plan::default());
-    let refused = group.member(0).view(&Point::Latest, 1 << 20).unwrap_err();
-    assert!(matches!(refused, ViewError::ConfigSource), "{refused}");
+    let mark = group.member(0).mark("before").unwrap();
+    for point in [Point::Mark("before".to_owned()), Point::Lsn(mark)] {
+        let refused = group.member(0).view(&point, 1 << 20).unwrap_err();
+        assert!(matches!(refused, ViewError::ConfigSource), "{refused}");
+    }
+    let devices = group.devices(0);
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Each writer writes its number to the first volume and then to the second: no moment has more in the second.
+        for writer in 0..4_u64 {
+            let (devices, stops) = (&devices, &stops);
+            scope.spawn(move || {
+                for round in (1..=255_u8).cycle().take_while(|_| !stops.load(Ordering::SeqCst)) {
+                    for device in devices {
+                        device.write(writer * 4096, &[round; 4096], Survives::Durable).unwrap();
+                    }
+                }
+            });
+        }
+        for _ in 0..12 {
+            let view = group.member(0).view(&Point::Latest, 8 << 20).unwrap();
+            for writer in 0..4 {
+                let mut found = [[0; 4096]; 2];
+                for (volume, found) in view.volumes().iter().zip(&mut found) {
+                    volume.read(writer * 4096, found).unwrap();
+                }
+                let ahead = found[0][0].wrapping_sub(found[1][0]);
+                assert!(ahead <= 2 && found[0].iter().all(|it| *it == found[0][0]), "{ahead}");
+                assert!(found[1].iter().all(|it| *it == found[1][0]));
+            }
+            view.volumes()[0].write(0, &[7; 4096], Survives::Placed).unwrap();
+        }
+        stops.store(true, Ordering::SeqCst);
+    });
+    group.compare(0, 1);
 }
 
 #[test]

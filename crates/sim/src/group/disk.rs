@@ -10,9 +10,10 @@ use replica::{Epoch, Lsn, MemberId};
 
 use crate::chance::Chance;
 
-/// Volumes of a group, cells of a volume, bytes of a cell.
+/// Volumes of a group, cells that a volume may grow to, cells that it begins with, bytes of a cell.
 pub(crate) const VOLUMES: u8 = 2;
 pub(crate) const CELLS: u64 = 32;
+pub(crate) const CELLS_FIRST: u64 = 24;
 pub(crate) const CELL: u64 = 16 << 10;
 
 /// Each cell of each volume: the number of the write that it holds, 0 for none.
@@ -23,6 +24,16 @@ pub(crate) fn cells(extent: Extent) -> std::ops::Range<usize> {
     let first = u64::from(extent.volume) * CELLS + extent.offset / CELL;
     let last = u64::from(extent.volume) * CELLS + (extent.offset + extent.len) / CELL;
     usize::try_from(first).unwrap_or(0)..usize::try_from(last).unwrap_or(0)
+}
+
+/// What volumes of these sizes hold: what a device has behind the end of its volume is none of it.
+pub(crate) fn shown(contents: &Contents, sizes: &[u64]) -> Contents {
+    let mut shown = contents.clone();
+    for (volume, size) in (0_u8..).zip(sizes) {
+        let behind = Extent { volume, offset: *size, len: CELLS * CELL - size };
+        shown[cells(behind)].fill(0);
+    }
+    shown
 }
 
 pub(crate) fn empty() -> Contents {
@@ -161,6 +172,12 @@ impl Disk {
             entries.push(record.entry);
             (at, chain) = (record.entry.end, record.entry.sum);
         }
-        Found { label, entries, dirty: self.maps.clone() }
+        let behind = self.ring.values().map(|slot| &slot.record).filter(|record| {
+            let is_kept = record.entry.end.0 <= label.start.0 + self.capacity;
+            let epoch = label.history.epoch_at(record.entry.lsn).map(Epoch::tag);
+            record.entry.lsn >= at && is_kept && epoch == Some(record.epoch)
+        });
+        let claimed = behind.map(|record| record.entry.committed).fold(label.committed, Lsn::max);
+        Found { label, entries, dirty: self.maps.clone(), claimed }
     }
 }

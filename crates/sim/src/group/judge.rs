@@ -3,6 +3,7 @@
 use replica::MemberSet;
 use replica::core::{Action, Lane};
 
+use crate::disk::shown;
 use crate::member::{Member, Writer};
 use crate::world::World;
 
@@ -42,7 +43,9 @@ impl World<'_> {
             }
             let Some(sum) = core.sum_before(core.applied()) else { continue };
             self.sums.probes += 1;
-            if let Err(fault) = self.truth.is_behind(sum, &member.disk.volumes) {
+            // What its ring says beyond has grown no volume yet: nothing was ever there.
+            let volumes = shown(&member.disk.volumes, core.sizes());
+            if let Err(fault) = self.truth.is_behind(sum, &volumes) {
                 self.fault =
                     Some(format!("{} says it is a copy at {}: {fault}", member.id, core.applied()));
                 return;
@@ -88,7 +91,7 @@ impl World<'_> {
             .members
             .iter()
             .find(|it| it.process.as_ref().is_some_and(|it| it.core.is_source()))
-            .map(|it| it.disk.volumes.clone());
+            .and_then(Member::shown);
         let Some(source) = source else { return Err("no source".to_owned()) };
         self.truth.check(&source).map_err(|fault| format!("at rest: {fault}"))?;
         if self.plan.retention_ns > 0 {
@@ -96,8 +99,9 @@ impl World<'_> {
             return self.fault.take().map_or(Ok(()), Err);
         }
         for member in &self.members {
-            if member.disk.volumes != source {
-                let cell = (0..source.len()).find(|at| source[*at] != member.disk.volumes[*at]);
+            let volumes = member.shown().unwrap_or_default();
+            if volumes != source {
+                let cell = (0..source.len()).find(|at| volumes.get(*at) != Some(&source[*at]));
                 return Err(format!(
                     "at rest {} differs from the source in cell {cell:?}",
                     member.id

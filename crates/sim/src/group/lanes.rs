@@ -5,7 +5,7 @@ use replica::message::Message;
 use replica::witness::{Seat, may_follow};
 use replica::{Epoch, MemberId, MemberSet};
 
-use crate::disk::cells;
+use crate::disk::{cells, shown};
 use crate::member::{Queue, Writer};
 use crate::net::{Operation, Parcel};
 use crate::plan::MS;
@@ -52,7 +52,9 @@ impl World<'_> {
                     process.is_open = true;
                     process.is_stopping = false;
                 }
-                let volumes = self.members[usize::from(member)].disk.volumes.clone();
+                let Some(process) = self.process(member) else { return };
+                let sizes = process.core.sizes().to_vec();
+                let volumes = shown(&self.members[usize::from(member)].disk.volumes, &sizes);
                 if let Err(fault) = self.truth.check(&volumes) {
                     self.fault = Some(format!("member {member} begins as source: {fault}"));
                 }

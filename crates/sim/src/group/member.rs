@@ -7,7 +7,7 @@ use replica::format::Extent;
 use replica::message::Peer;
 use replica::{Lsn, MemberId, MemberSet};
 
-use crate::disk::Disk;
+use crate::disk::{Contents, Disk, shown};
 
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -65,6 +65,14 @@ pub(crate) struct Work {
     pub(crate) end: Lsn,
     pub(crate) extent: Option<Extent>,
     pub(crate) stamp: u64,
+}
+
+impl Member {
+    /// What its volumes hold, while it runs.
+    pub(crate) fn shown(&self) -> Option<Contents> {
+        let process = self.process.as_ref()?;
+        Some(shown(&self.disk.volumes, process.core.sizes()))
+    }
 }
 
 impl Writer {

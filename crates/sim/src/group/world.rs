@@ -9,7 +9,7 @@ use replica::format::Label;
 use replica::{Epoch, GroupId, MemberId, MemberSet};
 
 use crate::chance::Chance;
-use crate::disk::{CELL, CELLS, Disk, VOLUMES};
+use crate::disk::{CELL, CELLS_FIRST, Disk, VOLUMES};
 use crate::member::{Member, Process, Writer};
 use crate::net::Connection;
 use crate::plan::{MS, Plan, SECOND};
@@ -312,7 +312,15 @@ impl<'a> World<'a> {
 
     pub(crate) fn start(&mut self, member: u8) {
         let found = self.members[usize::from(member)].disk.found();
-        let core = Core::new(config(self.plan, MemberId(member)), found);
+        let config = config(self.plan, MemberId(member));
+        if found.is_damaged(&config) {
+            // No disk of a run loses what was durable.
+            self.fault = Some(format!(
+                "member {member} would not start: {} was committed, as {:?} says",
+                found.claimed, found.label
+            ));
+        }
+        let core = Core::new(config, found);
         let was_source = core.was_source();
         self.trace(|| format!("member {member} starts: {:?}", core.status()));
         let now = self.now;
@@ -396,7 +404,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         me,
         my_mode: plan.modes[usize::from(me.0)],
         others,
-        volumes: vec![CELLS * CELL; usize::from(VOLUMES)],
+        volumes: vec![CELLS_FIRST * CELL; usize::from(VOLUMES)],
         capacity: plan.capacity,
         least_in_sync: 1,
         has_witness: plan.has_witness,

@@ -56,16 +56,23 @@ impl World<'_> {
     }
 
     pub(crate) fn submit(&mut self, member: u8, at: usize) -> bool {
-        let first = self.chance.below(CELLS);
-        let len = (1 + self.chance.below(3)).min(CELLS - first);
         let volume = u8::try_from(self.chance.below(VOLUMES.into())).unwrap_or(0);
-        let extent = Extent { volume, offset: first * CELL, len: len * CELL };
-        let kind = match self.chance.below(20) {
-            0 => Kind::Mark,
-            1 => Kind::Zero,
-            2 | 3 => Kind::Trim,
-            _ => Kind::Write,
-        };
+        let Some(process) = self.process(member) else { return false };
+        let size = process.core.sizes()[usize::from(volume)] / CELL;
+        let first = self.chance.below(size);
+        let mut len = (1 + self.chance.below(3)).min(size - first);
+        let (mut at, mut kind) = (first, Kind::Write);
+        match self.chance.below(80) {
+            0..4 => kind = Kind::Mark,
+            4..8 => kind = Kind::Zero,
+            8..16 => kind = Kind::Trim,
+            16 if size < CELLS => {
+                len = (1 + self.chance.below(2)).min(CELLS - size);
+                (at, kind) = (size, Kind::Resize);
+            }
+            _ => {}
+        }
+        let extent = Extent { volume, offset: at * CELL, len: len * CELL };
         let (stamp, first_sum, time_ns) = (self.next_stamp, self.next_sum, self.now);
         let Some(process) = self.process(member) else { return false };
         if process.touches(extent) {

@@ -12,7 +12,7 @@ impl Store {
     pub(super) fn join(&self) -> Result<(), StoreError> {
         let membership = &self.0.membership;
         let is_new = membership.is_new();
-        membership.say(|_| {})?;
+        membership.say()?;
         if is_new {
             let shared = Arc::downgrade(&self.0);
             let pause = membership.lease() / BEATS_PER_LEASE;
@@ -26,18 +26,14 @@ impl Store {
     /// Notes that this client writes to a region of several copies.
     pub(super) fn note_writer(&self, name: &str) -> Result<(), StoreError> {
         self.join()?;
-        self.0.membership.say(|writes| {
-            writes.insert(name.to_owned());
-        })
+        self.0.membership.add_write(name)
     }
 }
 
 impl Shared {
-    /// The client writes to the region no more, and nothing of its writes is unanswered.
+    /// A mapping of the region is gone, and nothing that was written by it is unanswered.
     pub(super) fn forget_writer(&self, name: &str) {
-        let _ = self.membership.say(|writes| {
-            writes.remove(name);
-        });
+        self.membership.end_write(name);
     }
 }
 
@@ -52,7 +48,7 @@ fn live(shared: &Weak<Shared>, pause: Duration) {
             }
         }
         let Some(shared) = shared.upgrade() else { return };
-        if let Err(error) = shared.membership.say(|_| {}) {
+        if let Err(error) = shared.membership.say() {
             tracing::warn!(%error, "the metadata did not take this client's sign of life");
         }
     }

@@ -127,6 +127,11 @@ impl Shared {
     /// Maps a region at the copies of its record as it is now.
     pub(super) fn map_again(&self, inner: &mut Inner, index: usize) -> Result<(), StoreError> {
         self.membership.check()?;
+        if !inner.regions[index].pieces.is_empty() && self.membership.is_writer() {
+            // This client may have been paused for so long that others count it as dead, and made the copies one again
+            // without waiting for it. Daemons that started anew since do not know.
+            self.membership.say()?;
+        }
         let deadline = self.now() + self.options.patience;
         self.give_back(inner, index);
         loop {
@@ -159,11 +164,12 @@ impl Shared {
         let links = std::mem::take(&mut inner.regions[index].links);
         inner.regions[index].pieces.clear();
         let (region, token) = (inner.regions[index].id, self.token_of(&inner.regions[index]));
+        let group = inner.regions[index].group;
         for index in links {
             let Some(link) = inner.io.links.get_mut(index) else { continue };
             if link.is_up && !link.line.is_lost() {
                 // A refusal or a lost link: the daemon ends the mappings itself.
-                let _ = link.line.call(&Request::Unmap { region }, &token);
+                let _ = link.line.call(&Request::Unmap { region, group }, &token);
             }
             link.users -= 1;
             inner.io.forget_unused(index);
@@ -196,8 +202,9 @@ impl Shared {
         if self.record(&name)?.1 != version {
             return Err(again("its record has changed"));
         }
-        let rights = inner.regions[index].rights;
-        let mapped = self.map_pieces(inner, (&name, &record, version), &links, &token, rights);
+        let (rights, group) = (inner.regions[index].rights, inner.regions[index].group);
+        let way = (&token, rights, group);
+        let mapped = self.map_pieces(inner, (&name, &record, version), &links, way);
         // Noted even where mapping failed: what was mapped is given back then.
         let mut used: Vec<usize> = links.iter().flatten().copied().collect();
         used.sort_unstable();
@@ -265,8 +272,7 @@ impl Shared {
         inner: &Inner,
         (name, record, version): (&str, &RegionRecord, u64),
         links: &[Vec<usize>],
-        token: &Token,
-        rights: Rights,
+        (token, rights, group): (&Token, Rights, u64),
     ) -> Result<(Vec<PieceMap>, bool), Miss> {
         let mut pieces = Vec::with_capacity(record.pieces.len());
         let mut can_commit = true;
@@ -282,12 +288,14 @@ impl Shared {
                     piece: number,
                     rights,
                     epoch: record.epoch,
+                    group,
                 };
                 let again =
                     |why: String| Miss::Again { server: copy.server.clone(), piece: number, why };
                 match line.call(&request, token) {
                     Ok(Answer::Mapped { rkey, class, base, len, emulated, .. }) => {
-                        if len != record.striping().piece_len(number) {
+                        let fits = base.checked_add(len).is_some();
+                        if !fits || len != record.striping().piece_len(number) {
                             return Err(again(format!("the piece has {len} bytes there")));
                         }
                         can_commit &= class > 1 || emulated == 1;

@@ -107,6 +107,8 @@ struct Shared {
 struct Inner {
     io: Io,
     regions: Slab<Mapped>,
+    /// The last number of a mapping.
+    groups: u64,
 }
 
 /// A region of this client.
@@ -116,6 +118,8 @@ struct Mapped {
     id: RegionId,
     record: RegionRecord,
     rights: Rights,
+    /// By this number its pieces are given back, and no others of the same region.
+    group: u64,
     /// What was given instead of a key.
     token: Option<Token>,
     pieces: Vec<PieceMap>,
@@ -152,7 +156,7 @@ impl Store {
         let engine = engine.map_err(|error| host("RDMA engine")(error.to_string()))?;
         let waker = engine.waker();
         let client = ClientId(random(&environment)?);
-        let inner = Inner { io: Io::new(engine)?, regions: Slab::default() };
+        let inner = Inner { io: Io::new(engine)?, regions: Slab::default(), groups: 0 };
         let membership = Membership::new(client, &options.meta, options.lease);
         Ok(Self(Arc::new_cyclic(|own| Shared {
             options,
@@ -253,7 +257,7 @@ impl Shared {
 
 /// Issues the phase of an operation at the copies at which its region is mapped.
 fn issue(inner: &mut Inner, id: usize) {
-    let Inner { io, regions } = inner;
+    let Inner { io, regions, .. } = inner;
     let (region, kind, offset, len) = {
         let op = &io.ops[id];
         (op.region, op.kind, op.offset, op.len)
@@ -293,7 +297,7 @@ fn issue(inner: &mut Inner, id: usize) {
 
 /// Whether an operation whose phase is over has another one.
 fn has_more(inner: &Inner, id: usize) -> bool {
-    let Inner { io, regions } = inner;
+    let Inner { io, regions, .. } = inner;
     let op = &io.ops[id];
     let mapped = &regions[op.region];
     let touched = |len| {

@@ -7,6 +7,7 @@ use super::control::{CallError, Control};
 use super::region::Region;
 use super::{CALL_PATIENCE, StoreError};
 use crate::meta::record::CopyState;
+use crate::token::Rights;
 use crate::wire::{Answer, Request, SILENCE_MAX, Status, WAIT_MAX};
 
 impl Region {
@@ -14,9 +15,16 @@ impl Region {
     /// at 0 and lives as long as the daemon that keeps it: it is no part of the region's bytes.
     ///
     /// # Errors
-    /// The daemon cannot be reached; [`StoreError::NotesLost`].
+    /// The daemon cannot be reached; [`StoreError::NotesLost`]; the region was mapped to read.
     pub fn notify(&self, channel: u32, add: u64) -> Result<u64, StoreError> {
-        let region = self.shared.lock().regions[self.index].id;
+        let region = {
+            let inner = self.shared.lock();
+            let mapped = &inner.regions[self.index];
+            if !mapped.rights.contains(Rights::WRITE) {
+                return Err(StoreError::ReadOnly(self.name.clone()));
+            }
+            mapped.id
+        };
         self.ask_notes(&Request::Notify { region, channel, add }, CALL_PATIENCE)
     }
 

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use super::control::CallError;
 use super::io::Kind;
 use super::region::Region;
 use super::setup::servers_of;
@@ -26,7 +27,7 @@ use crate::meta::record::{
 };
 use crate::place::{Candidate, place};
 use crate::token::{Rights, Token};
-use crate::wire::Request;
+use crate::wire::{Request, Status};
 
 /// What a rebuild has done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -153,13 +154,27 @@ impl Store {
         let token = shared.issue(key, record.id, record.generation, Rights::ADMIN);
         let number = u32::try_from(piece).expect("at most 1024 pieces");
         let len = record.striping().piece_len(number);
-        record.epoch += 1;
         let copies = &mut record.pieces[piece].copies;
         copies.retain(|copy| copy.server != server);
         copies.push(CopyRecord { server: server.to_owned(), state: CopyState::Syncing });
-        let (epoch, generation, region) = (record.epoch, record.generation, record.id);
-        let make = Request::Create { region, piece: number, replace: true, len, epoch, generation };
-        shared.order(&mut BTreeMap::new(), server, &make, &token)?;
+        let (generation, region) = (record.generation, record.id);
+        let make = |epoch| {
+            let request =
+                Request::Create { region, piece: number, replace: true, len, epoch, generation };
+            shared.order(&mut BTreeMap::new(), server, &request, &token)
+        };
+        record.epoch += 1;
+        if let Err(error) = make(record.epoch) {
+            // A rebuild that ended in the middle left a piece of this epoch: unless the record says more by now, the next
+            // epoch is above it. Else another client fills the copy, or has filled it.
+            let there = epoch_there(&error).filter(|there| *there >= record.epoch);
+            let there = there.and_then(|there| there.checked_add(1)).ok_or(error)?;
+            if shared.record(name)?.1 != version {
+                return Err(StoreError::Rebuilding(name.to_owned()));
+            }
+            record.epoch = there;
+            make(record.epoch)?;
+        }
         shared.put_region(name, &record, version)?;
         self.end_earlier_epochs(name, &record, &token)?;
         let mapped = self.map(name, Rights::READ | Rights::WRITE)?;
@@ -338,6 +353,16 @@ impl Region {
         let mut out = Vec::new();
         self.finish(&[id], |_, bytes| out = bytes.to_vec())?;
         Ok(out)
+    }
+}
+
+/// The epoch of the piece for which a server refuses another one.
+fn epoch_there(error: &StoreError) -> Option<u64> {
+    match error {
+        StoreError::Server {
+            source: CallError::Refused { status: Status::EPOCH, detail }, ..
+        } => Some(*detail),
+        _ => None,
     }
 }
 

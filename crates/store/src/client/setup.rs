@@ -85,8 +85,14 @@ impl Store {
             return Err(StoreError::ConfigRegion { what: "the width", found, expected });
         }
         let put = Change { key: &record_key, value: Some(&value), durable: true };
-        let version = shared.options.meta.swap(put, &[(&record_key, None)])?;
-        let version = version.ok_or_else(|| StoreError::Exists(name.to_owned()))?;
+        let version = match shared.options.meta.swap(put, &[(&record_key, None)])? {
+            Some(version) => version,
+            // Or the record is this call's own: of several endpoints of etcd one made it, and its answer was lost.
+            None => match shared.record(name) {
+                Ok((found, version)) if found.id == record.id => version,
+                _ => return Err(StoreError::Exists(name.to_owned())),
+            },
+        };
         let token = shared.issue(key, record.id, 0, Rights::ADMIN);
         let made = shared.create_pieces(&record, &token);
         record.state = RegionState::Ready;
@@ -213,16 +219,20 @@ impl Store {
         if !is_fit || rights.is_empty() {
             return Err(StoreError::TokenUnfit(name.to_owned()));
         }
-        if rights.contains(Rights::WRITE) && record.copies > 1 {
+        let is_noted = rights.contains(Rights::WRITE) && record.copies > 1;
+        if is_noted {
             self.note_writer(name)?;
         }
         let (len, id) = (record.size, record.id);
         let mut inner = self.0.lock();
+        inner.groups += 1;
+        let group = inner.groups;
         let index = inner.regions.insert(Mapped {
             name: name.to_owned(),
             id,
             record,
             rights,
+            group,
             token,
             pieces: Vec::new(),
             links: Vec::new(),
@@ -235,6 +245,10 @@ impl Store {
         });
         if let Err(error) = self.0.map_again(&mut inner, index) {
             inner.regions.remove(index);
+            drop(inner);
+            if is_noted {
+                self.0.forget_writer(name);
+            }
             return Err(error);
         }
         drop(inner);

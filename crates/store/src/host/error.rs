@@ -7,6 +7,7 @@ use rdma::EngineError;
 use thiserror::Error;
 
 use crate::meta::MetaError;
+use crate::meta::record::RecordError;
 
 /// Why a daemon does not start.
 #[derive(Debug, Error)]
@@ -36,6 +37,28 @@ pub enum HostError {
         /// Who wants it.
         name: String,
     },
+    /// The directory is another store's.
+    #[error(
+        "{} holds pieces of store {owner}, and the metadata named are of store {found}: the daemon would take every piece \
+         for a remnant and remove it. Name the metadata of {owner}, or another directory", path.display()
+    )]
+    ConfigStore {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: String,
+        /// Whose the metadata are.
+        found: String,
+    },
+    /// A daemon runs in the directory.
+    #[error("a daemon is running in {}: stop it first, or take another directory", path.display())]
+    ConfigInUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The store's own record is none.
+    #[error("the record store of the metadata is damaged: {0}")]
+    ConfigRecord(RecordError),
     /// The directory cannot be used.
     #[error("the directory of the store {}: {source}", path.display())]
     Directory {
@@ -55,6 +78,9 @@ pub enum HostError {
     /// RDMA.
     #[error("RDMA: {0}")]
     Engine(#[from] EngineError),
+    /// No random numbers.
+    #[error("this machine gave no random numbers")]
+    Random,
     /// A thread was not started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

@@ -10,6 +10,7 @@ use rdma::PollPolicy;
 
 use super::maps::Mapping;
 use super::parts::Parts;
+use super::pieces::Piece;
 use crate::client::{Store, StoreOptions};
 use crate::error::StoreError;
 use crate::ids::{ClientId, RegionId};
@@ -18,17 +19,18 @@ use crate::meta::record::{
 };
 
 /// Works until the daemon stops.
-pub(super) fn keep(parts: &Arc<Parts>) {
+pub(super) fn keep(parts: &Arc<Parts>, settle: Duration) {
     let mut keeper = Keeper {
         parts,
+        settle,
         store: None,
         clients: HashMap::new(),
         lacking: BTreeMap::new(),
-        orphans: HashMap::new(),
+        orphans: Vec::new(),
         servers: HashMap::new(),
     };
     while !parts.lease.is_stopped() {
-        parts.lease.pause(TURN);
+        parts.lease.pause(TURN.min(settle));
         if parts.lease.is_stopped() {
             return;
         }
@@ -47,14 +49,15 @@ pub(super) fn keep(parts: &Arc<Parts>) {
 
 struct Keeper<'p> {
     parts: &'p Arc<Parts>,
+    settle: Duration,
     /// Opened when it is first needed.
     store: Option<Store>,
     /// The version of each client's record, and since when it has been this one.
     clients: HashMap<String, (u64, Instant)>,
     /// Since when regions have lacked copies.
     lacking: BTreeMap<String, Instant>,
-    /// Since when pieces have had no region.
-    orphans: HashMap<(RegionId, u32), Instant>,
+    /// The pieces that have no region, and since when.
+    orphans: Vec<(Arc<Piece>, Instant)>,
     /// The version of each server's record, and since when it has been this one.
     servers: HashMap<String, (u64, Instant)>,
 }
@@ -75,7 +78,10 @@ impl Keeper<'_> {
 
     /// Pieces whose region is gone, or is no longer here. A record is there before its pieces are made.
     fn remove_orphans(&mut self) -> Result<(), StoreError> {
+        // Before the records are read: a piece that is made meanwhile is none of these.
         let here = self.parts.pieces.regions();
+        let here: Vec<_> =
+            here.into_iter().flat_map(|region| self.parts.pieces.of(region)).collect();
         if here.is_empty() {
             return Ok(());
         }
@@ -90,27 +96,26 @@ impl Keeper<'_> {
             }
         }
         let now = self.parts.environment.clock.now();
-        let mut orphans = HashMap::new();
-        let mut gone = Vec::new();
-        for piece in here.into_iter().flat_map(|region| self.parts.pieces.of(region)) {
+        let (mut orphans, mut gone) = (Vec::new(), Vec::new());
+        for piece in here {
             let header = piece.header();
-            let key = (header.region, header.piece);
-            if kept.contains(&key) {
+            if kept.contains(&(header.region, header.piece)) {
                 continue;
             }
-            // A new copy's piece is made a moment before its record says so.
-            let since = self.orphans.get(&key).copied().unwrap_or(now);
-            match now.saturating_duration_since(since) >= ORPHAN_AFTER {
-                true => gone.push(key),
-                false => drop(orphans.insert(key, since)),
+            // A new copy's piece is made a moment before its record says so. One that replaced another is a new one.
+            let before = self.orphans.iter().find(|(one, _)| Arc::ptr_eq(one, &piece));
+            let since = before.map_or(now, |(_, since)| *since);
+            match now.saturating_duration_since(since) >= self.settle {
+                true => gone.push(piece),
+                false => orphans.push((piece, since)),
             }
         }
         self.orphans = orphans;
         if !gone.is_empty() {
-            let is_gone = |one: &Mapping| gone.contains(&(one.region, one.piece));
+            let count = self.parts.pieces.remove_these(&gone);
+            let is_gone = |one: &Mapping| self.parts.pieces.get(one.region, one.piece).is_none();
             self.parts.runtime.block_on(self.parts.maps.end(is_gone));
-            self.parts.pieces.remove(&gone);
-            tracing::info!(pieces = gone.len(), "pieces whose region is gone were removed");
+            tracing::info!(pieces = count, "pieces whose region is gone were removed");
         }
         Ok(())
     }
@@ -118,6 +123,7 @@ impl Keeper<'_> {
     /// Servers that have given no sign of life for long are declared dead, whether or not a client misses them.
     fn watch_servers(&mut self) -> Result<(), StoreError> {
         let now = self.parts.environment.clock.now();
+        let settle = self.settle;
         let mut seen = HashMap::new();
         for (key, entry) in self.parts.meta.list("servers/")? {
             let since = match self.servers.get(&key) {
@@ -127,7 +133,7 @@ impl Keeper<'_> {
             let name = &key["servers/".len()..];
             let is_alive = ServerRecord::parse(&entry.value)
                 .is_ok_and(|record| record.state == ServerState::Alive);
-            if is_alive && now.saturating_duration_since(since) >= REBUILD_AFTER {
+            if is_alive && now.saturating_duration_since(since) >= settle {
                 self.store()?.declare_lost(name)?;
             }
             seen.insert(key, (entry.version, since));
@@ -194,9 +200,9 @@ impl Keeper<'_> {
                 lacking.insert(name, since);
             }
         }
-        let due = lacking
-            .iter()
-            .filter(|(_, since)| now.saturating_duration_since(**since) >= REBUILD_AFTER);
+        let settle = self.settle;
+        let due =
+            lacking.iter().filter(|(_, since)| now.saturating_duration_since(**since) >= settle);
         let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
         self.lacking = lacking;
         for name in due {
@@ -218,7 +224,3 @@ impl Keeper<'_> {
 }
 
 const TURN: Duration = Duration::from_secs(1);
-/// How long a piece has no region before it is removed.
-const ORPHAN_AFTER: Duration = Duration::from_secs(10);
-/// How long a server has to be dead before its copies are made elsewhere: it may just be starting again.
-const REBUILD_AFTER: Duration = Duration::from_secs(10);

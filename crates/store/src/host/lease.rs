@@ -56,15 +56,15 @@ pub(super) enum Beat {
 }
 
 impl Lease {
-    /// Registers the daemon, whose record may be there of an earlier start. Waits for the lease of the earlier one.
-    pub(super) fn register(
+    /// The lease of a daemon that has not said yet that it lives.
+    pub(super) fn new(
         meta: &Arc<dyn Meta>,
         pieces: &Arc<Pieces>,
         clock: &Clock,
         name: &str,
         (control, emulated): (SocketAddr, bool),
         length: Duration,
-    ) -> Result<Self, HostError> {
+    ) -> Self {
         let key = format!("servers/{name}");
         let record = ServerRecord {
             format: FORMAT,
@@ -79,7 +79,7 @@ impl Lease {
             state: ServerState::Alive,
         };
         let held = Mutex::new(Held { record, version: 0, until: None });
-        let lease = Self {
+        Self {
             meta: Arc::clone(meta),
             pieces: Arc::clone(pieces),
             clock: clock.clone(),
@@ -88,14 +88,12 @@ impl Lease {
             held,
             stop: AtomicBool::new(false),
             bell: (Mutex::new(()), Condvar::new()),
-        };
-        lease.await_the_end_of_another(name)?;
-        lease.enter()?;
-        Ok(lease)
+        }
     }
 
-    /// A daemon of the same name may be running: then its beats go on.
-    fn await_the_end_of_another(&self, name: &str) -> Result<(), HostError> {
+    /// A daemon of the same name may be running: then its beats go on, and this one does not start. Waits for the lease of one
+    /// that did not stop in good order.
+    pub(super) fn await_the_end_of_another(&self, name: &str) -> Result<(), HostError> {
         let Some(before) = self.meta.get(&self.key)? else { return Ok(()) };
         let Ok(record) = ServerRecord::parse(&before.value) else { return Ok(()) };
         if record.state == ServerState::Dead {
@@ -194,6 +192,11 @@ impl Lease {
     pub(super) fn left(&self) -> Duration {
         let until = self.lock().until;
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.clock.now()))
+    }
+
+    /// Whether somebody declared the daemon dead, and it has not begun anew.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lock().until.is_none()
     }
 
     pub(super) fn incarnation(&self) -> u64 {

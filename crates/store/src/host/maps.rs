@@ -24,6 +24,8 @@ pub(super) struct Mapping {
     pub(super) client: ClientId,
     pub(super) region: RegionId,
     pub(super) piece: u32,
+    /// The client's number of a mapping, all pieces of which it gives back together.
+    pub(super) group: u64,
     pub(super) epoch: u64,
     pub(super) generation: u64,
     pub(super) expires_ms: u64,

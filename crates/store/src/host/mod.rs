@@ -14,6 +14,7 @@
 //! one RDMA connection of the control connection that showed the token, and is deregistered when the token expires or is
 //! revoked, the client is fenced or the control connection ends. Metadata holds nothing that would let anybody in.
 
+mod directory;
 mod error;
 mod keeper;
 mod lease;
@@ -36,19 +37,20 @@ use rdma::{EngineConfig, PollPolicy, ProviderChoice};
 use remote::host::{Host, HostOptions, OpenHost, PushOnly, TokenGate};
 use tokio::net::TcpListener;
 
+use self::directory::Directory;
 use self::lease::{Beat, Lease};
 use self::maps::Maps;
 use self::notes::Notes;
 use self::parts::{Parts, now_ms};
 use self::pieces::Pieces;
 use self::session::Session;
-use crate::ids::is_name;
+use crate::ids::{StoreId, is_name};
 use crate::meta::Meta;
 use crate::token::StoreKey;
 
 pub use self::error::HostError;
 pub use self::maps::MAPPINGS_MAX;
-pub use self::notes::CHANNELS_MAX;
+pub use self::notes::{CHANNELS_MAX, REGION_CHANNELS_MAX};
 pub use self::parts::FENCED_MAX;
 pub use self::session::GREETING_PATIENCE;
 
@@ -81,6 +83,9 @@ pub struct ServerOptions {
     pub lease: Duration,
     /// Whether this daemon removes what dead clients leave, and fills copies that are missing.
     pub keeps: bool,
+    /// How long a server is missed before it counts as dead where no client misses it, how long a region lacks copies before they are
+    /// made elsewhere, and how long a piece has no region before it is removed.
+    pub settle: Duration,
     /// Clock and random numbers.
     pub environment: Environment,
 }
@@ -103,6 +108,7 @@ impl ServerOptions {
             provider: ProviderChoice::Soft,
             lease: LEASE,
             keeps: true,
+            settle: SETTLE,
             environment: Environment::host(),
         }
     }
@@ -116,6 +122,7 @@ pub struct StoreServer {
     threads: Vec<JoinHandle<()>>,
     accepting: tokio::task::JoinHandle<()>,
     host: Option<Host>,
+    directory: Directory,
 }
 
 impl StoreServer {
@@ -132,8 +139,8 @@ impl StoreServer {
             return Err(HostError::ConfigName { name: options.name });
         }
         let failed = |source| HostError::Directory { path: options.directory.clone(), source };
+        let directory = take_directory(&options)?;
         let pieces = Pieces::open(&options.directory, options.capacity).map_err(failed)?;
-        owned(&options)?;
         let pieces = Arc::new(pieces);
         let bound = std::net::TcpListener::bind(options.listen)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
@@ -142,13 +149,20 @@ impl StoreServer {
         let listener = bound.map_err(refused)?;
         let control = listener.local_addr().map_err(refused)?;
         let open = OpenHost::open(engine_options(&options, runtime))?;
+        let settle = options.settle;
         let gate =
             Arc::new(TokenGate::new(&options.environment, INVITATION_LIFETIME, SESSIONS_MAX));
         let clock = options.environment.clock.clone();
         let reached = options.announce.unwrap_or(control);
         let facts = (reached, options.emulate_persistence);
-        let lease =
-            Lease::register(&options.meta, &pieces, &clock, &options.name, facts, options.lease)?;
+        let lease = Lease::new(&options.meta, &pieces, &clock, &options.name, facts, options.lease);
+        lease.await_the_end_of_another(&options.name)?;
+        // Before the record says that the daemon lives, for then its copies are mapped.
+        if directory.may_lack() {
+            directory::give_up_copies(&*options.meta, &options.name)?;
+        }
+        directory.serve()?;
+        lease.enter()?;
         let handle = open.handle().clone();
         let parts = Arc::new(Parts {
             name: options.name,
@@ -175,9 +189,9 @@ impl StoreServer {
         };
         let mut threads = vec![spawn("store-lease", &parts, live)?];
         if options.keeps {
-            threads.push(spawn("store-keeper", &parts, keeper::keep)?);
+            threads.push(spawn("store-keeper", &parts, move |parts| keeper::keep(parts, settle))?);
         }
-        Ok(Self { parts, control, threads, accepting, host: Some(host) })
+        Ok(Self { parts, control, threads, accepting, host: Some(host), directory })
     }
 
     /// Where it takes control messages.
@@ -205,6 +219,10 @@ impl Drop for StoreServer {
         }
         // The connections end before the record says that the daemon is gone.
         drop(self.host.take());
+        let synced = self.parts.pieces.sync().and_then(|()| self.directory.is_clean());
+        if let Err(error) = synced {
+            tracing::warn!(%error, "not synced: if the machine is started anew, this server's copies are filled again");
+        }
         self.parts.lease.leave();
     }
 }
@@ -222,21 +240,14 @@ fn engine_options(options: &ServerOptions, runtime: &tokio::runtime::Handle) -> 
     }
 }
 
-/// A directory belongs to one name: pieces of another server would be taken for this one's.
-fn owned(options: &ServerOptions) -> Result<(), HostError> {
-    let path = options.directory.join(OWNER);
-    let failed = |source| HostError::Directory { path: path.clone(), source };
-    match std::fs::read_to_string(&path) {
-        Ok(owner) if owner.trim() == options.name => Ok(()),
-        Ok(owner) => {
-            let (path, owner) = (options.directory.clone(), owner.trim().to_owned());
-            Err(HostError::ConfigOwner { path, owner, name: options.name.clone() })
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::write(&path, &options.name).map_err(failed)
-        }
-        Err(error) => Err(failed(error)),
-    }
+fn take_directory(options: &ServerOptions) -> Result<Directory, HostError> {
+    let draw = || {
+        let mut bytes = [0; 8];
+        options.environment.random.fill(&mut bytes).map_err(|_| HostError::Random)?;
+        Ok(StoreId(u64::from_le_bytes(bytes).max(1)))
+    };
+    let store = directory::store_of(&*options.meta, draw)?;
+    Directory::take(&options.directory, &options.name, store)
 }
 
 async fn accept(parts: Arc<Parts>, listener: TcpListener) {
@@ -289,10 +300,11 @@ fn live(parts: &Arc<Parts>) {
 
 /// The lease of a daemon, unless its operator wants another.
 pub const LEASE: Duration = Duration::from_millis(500);
+/// How long daemons wait before they make copies anew and remove pieces without a region: a server may just be starting.
+pub const SETTLE: Duration = Duration::from_secs(10);
 /// Control connections of a daemon at most; RDMA connections too.
 pub const SESSIONS_MAX: usize = 4096;
 const BEATS_PER_LEASE: u32 = 4;
 const INVITATION_LIFETIME: Duration = Duration::from_secs(10);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-const OWNER: &str = ".server";

@@ -157,6 +157,11 @@ impl Pieces {
         let mut state = State::default();
         for file in fs::read_dir(directory)? {
             let path = file?.path();
+            if path.extension().is_some_and(|end| end == UNFINISHED) {
+                // Its maker was killed, and nobody knows of it; its blocks are reserved.
+                fs::remove_file(&path)?;
+                continue;
+            }
             let is_piece = path.extension().is_some_and(|end| end.len() == 4);
             if !is_piece {
                 continue;
@@ -166,6 +171,9 @@ impl Pieces {
                     let piece = Piece { file, header: Mutex::new(header), medium: OnceLock::new() };
                     state.used += header.len + HEADER_LEN;
                     state.pieces.insert((header.region, header.piece), Arc::new(piece));
+                }
+                Err(error) if error.kind() != io::ErrorKind::InvalidData && is_of_host(&error) => {
+                    return Err(error);
                 }
                 Err(error) => {
                     tracing::error!(path = %path.display(), %error, "no sound piece: it is left alone and not served");
@@ -222,14 +230,17 @@ impl Pieces {
         found
     }
 
-    /// Makes a piece of zeros, with all its blocks. Blocks.
+    /// Makes a piece of zeros, with all its blocks. One that is there is replaced only at a later epoch than its own. Blocks.
     pub(super) fn create(&self, header: Header, replace: bool) -> Result<(), Status> {
         let key = (header.region, header.piece);
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let state = self.lock();
-            if state.pieces.contains_key(&key) && !replace {
-                return Err(Status::EXISTS);
+            match state.pieces.get(&key) {
+                Some(_) if !replace => return Err(Status::EXISTS),
+                // Whoever asks goes by a record that has changed since: this piece may be in sync by now.
+                Some(there) if there.header().epoch >= header.epoch => return Err(Status::EPOCH),
+                _ => {}
             }
             if state.pieces.len() >= PIECES_MAX {
                 return Err(Status::LIMIT);
@@ -264,7 +275,7 @@ impl Pieces {
 
     fn make(&self, header: Header, total: u64) -> io::Result<File> {
         let path = self.path(header.region, header.piece);
-        let beside = path.with_extension("new");
+        let beside = path.with_extension(UNFINISHED);
         let made = (|| {
             let file =
                 File::options().create(true).truncate(true).read(true).write(true).open(&beside)?;
@@ -279,6 +290,31 @@ impl Pieces {
             let _ = fs::remove_file(&beside);
         }
         made
+    }
+
+    /// Syncs all pieces. Blocks.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the bytes that were written before survive a loss of power, as far as the directory's class does.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let pieces: Vec<_> = self.lock().pieces.values().map(Arc::clone).collect();
+        pieces.iter().try_for_each(|piece| piece.file.sync_all())
+    }
+
+    /// Removes pieces that are still the ones that are meant.
+    pub(super) fn remove_these(&self, pieces: &[Arc<Piece>]) -> usize {
+        let keys: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.header(), piece))
+            .map(|(header, piece)| ((header.region, header.piece), piece))
+            .filter(|(key, piece)| {
+                self.get(key.0, key.1).is_some_and(|now| Arc::ptr_eq(&now, piece))
+            })
+            .map(|(key, _)| key)
+            .collect();
+        self.remove(&keys);
+        keys.len()
     }
 
     /// Removes pieces; those that are not there are no error. Mapped bytes stay until their mappings end.
@@ -327,6 +363,17 @@ fn available(directory: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// Whether a file was not read for a reason that passes, or that holds for others too: that is no damage of the file.
+fn is_of_host(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    errno.is_some_and(|errno| {
+        use rustix::io::Errno;
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS, Errno::PERM].contains(&errno)
+    })
+}
+
+/// How the file of a piece ends that is being made.
+const UNFINISHED: &str = "new";
 /// Where the bytes of a piece begin.
 pub(super) const HEADER_LEN: u64 = 4096;
 /// Bytes of a header that mean something.
@@ -352,6 +399,39 @@ mod tests {
             changed[at / 8] ^= 1 << (at % 8);
             assert_eq!(Header::parse(&changed), None, "bit {at}");
         }
+    }
+
+    #[test]
+    fn a_piece_is_replaced_only_by_one_of_a_later_epoch() {
+        let directory = tempfile::tempdir().unwrap();
+        let pieces = Pieces::open(directory.path(), None).unwrap();
+        pieces.create(HEADER, false).unwrap();
+        // A rebuild that was paused while another one filled the copy.
+        assert_eq!(pieces.create(HEADER, true), Err(Status::EPOCH));
+        pieces.create(Header { epoch: 4, ..HEADER }, true).unwrap();
+        assert_eq!(pieces.create(HEADER, true), Err(Status::EPOCH));
+        assert_eq!(pieces.get(HEADER.region, 2).unwrap().header().epoch, 4);
+    }
+
+    #[test]
+    fn what_a_killed_daemon_was_making_is_removed_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let unfinished = directory.path().join(format!("{}.new", HEADER.region));
+        fs::write(&unfinished, [0; 5000]).unwrap();
+        Pieces::open(directory.path(), None).unwrap();
+        assert!(!unfinished.exists());
+    }
+
+    #[test]
+    fn a_piece_that_was_replaced_is_not_removed_for_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let pieces = Pieces::open(directory.path(), None).unwrap();
+        pieces.create(HEADER, false).unwrap();
+        let before = pieces.of(HEADER.region);
+        pieces.create(Header { epoch: 4, ..HEADER }, true).unwrap();
+        assert_eq!(pieces.remove_these(&before), 0);
+        assert_eq!(pieces.remove_these(&pieces.of(HEADER.region)), 1);
+        assert!(pieces.of(HEADER.region).is_empty());
     }
 
     #[test]

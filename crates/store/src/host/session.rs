@@ -21,7 +21,7 @@ use super::pieces::{HEADER_LEN, Header};
 use crate::ids::RegionId;
 use crate::token::{Claims, Rights, Token};
 use crate::wire::{
-    Answer, FRAME_MAX, GRACE, NONCE_LEN, Nonces, REPLY_LEN, Request, SILENCE_MAX, Sealed, Status,
+    Answer, GRACE, NONCE_LEN, Nonces, REPLY_LEN, REQUEST_MAX, Request, SILENCE_MAX, Sealed, Status,
     WAIT_MAX, greet, parse_reply,
 };
 
@@ -42,8 +42,10 @@ impl Session {
     pub(super) async fn serve(parts: Arc<Parts>, id: u64, mut stream: TcpStream) {
         let Ok(mut session) = Self::begin(&parts, id, &mut stream).await else { return };
         while let Ok(Some(frame)) = read_frame(&mut stream).await {
-            let Some(answer) = session.answer(&frame).await else { break };
-            if stream.write_all(&answer).await.is_err() {
+            let Some((answer, goes_on)) = session.answer(&frame).await else { break };
+            // One who takes no answers holds nothing here for longer than one who says nothing.
+            let written = timeout(SILENCE_MAX, stream.write_all(&answer)).await;
+            if !matches!(written, Ok(Ok(()))) || !goes_on {
                 break;
             }
         }
@@ -72,8 +74,8 @@ impl Session {
         Ok(Self { parts, id, nonces, sequence: 0, incarnation, local, connections })
     }
 
-    /// The answer as a frame; `None` ends the connection.
-    async fn answer(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+    /// The answer as a frame, and whether the connection goes on after it; `None` ends it at once.
+    async fn answer(&mut self, frame: &[u8]) -> Option<(Vec<u8>, bool)> {
         let sealed = Sealed::parse(frame)?;
         // A request of this connection that somebody sends once more has a sequence that is past.
         if sealed.sequence != self.sequence {
@@ -83,14 +85,16 @@ impl Session {
         let token = self.parts.key.issue(sealed.claims);
         let refusal = |status, detail| Answer::Refused { status, detail };
         let Some(request) = sealed.open(&token, &self.nonces) else {
-            return Some(refusal(Status::DENIED, 0).seal(sealed.sequence, None, &self.nonces));
+            // Nothing is known of this peer: it gets one answer, and its place is free for others.
+            let denied = refusal(Status::DENIED, 0).seal(sealed.sequence, None, &self.nonces);
+            return Some((denied, false));
         };
         let answer = match self.admit(&request, &sealed.claims) {
             Ok(()) => self.carry_out(request, &token).await,
             Err(status) => Err((status, 0)),
         };
         let answer = answer.unwrap_or_else(|(status, detail)| refusal(status, detail));
-        Some(answer.seal(sealed.sequence, Some(&token), &self.nonces))
+        Some((answer.seal(sealed.sequence, Some(&token), &self.nonces), true))
     }
 
     /// Whether the claims, which are proven, allow the request now.
@@ -108,9 +112,12 @@ impl Session {
             Request::Map { region, rights, .. } => {
                 is_of(region) && !rights.is_empty() && (claims.rights & uses).contains(rights)
             }
-            Request::Notify { region, .. }
-            | Request::Wait { region, .. }
-            | Request::Unmap { region } => is_of(region) && claims.rights.intersects(uses),
+            Request::Wait { region, .. } | Request::Unmap { region, .. } => {
+                is_of(region) && claims.rights.intersects(uses)
+            }
+            Request::Notify { region, .. } => {
+                is_of(region) && claims.rights.contains(Rights::WRITE)
+            }
             Request::Create { region, .. }
             | Request::Remove { region }
             | Request::Epoch { region, .. } => {
@@ -134,8 +141,17 @@ impl Session {
             Request::Map { .. } => self.map(request, token.claims()).await,
             Request::Create { region, piece, replace, len, epoch, generation } => {
                 let header = Header { region, piece, len, epoch, generation };
-                let made = blocking(move || parts.pieces.create(header, replace)).await;
-                made.map(|()| Answer::Done).map_err(plain)
+                let holder = Arc::clone(&parts);
+                let made = blocking(move || holder.pieces.create(header, replace)).await;
+                made.map_err(|status| {
+                    let there = parts.pieces.get(region, piece).map(|one| one.header().epoch);
+                    (status, there.filter(|_| status == Status::EPOCH).unwrap_or(0))
+                })?;
+                // Of a piece that was replaced; its bytes are no copy any more.
+                let is_old =
+                    |one: &Mapping| (one.region, one.piece) == (region, piece) && one.epoch < epoch;
+                parts.maps.end(is_old).await;
+                Ok(Answer::Done)
             }
             Request::Remove { region } => {
                 parts.maps.end(|mapping| mapping.region == region).await;
@@ -146,12 +162,15 @@ impl Session {
                     .iter()
                     .map(|one| (region, one.header().piece))
                     .collect();
+                let holder = Arc::clone(&parts);
                 blocking(move || {
-                    parts.pieces.remove(&keys);
+                    holder.pieces.remove(&keys);
                     Ok(())
                 })
                 .await
                 .map_err(plain)?;
+                // Those that found the piece while it was still there.
+                parts.maps.end(|mapping| mapping.region == region).await;
                 Ok(Answer::Done)
             }
             Request::Epoch { region, epoch, generation } => {
@@ -169,9 +188,12 @@ impl Session {
                 let count = parts.notes.above(region, channel, seen, patience).await;
                 count.map(|count| Answer::Count { count }).map_err(plain)
             }
-            Request::Unmap { region } => {
+            Request::Unmap { region, group } => {
                 let session = self.id;
-                parts.maps.end(|one| one.session == session && one.region == region).await;
+                let is_meant = |one: &Mapping| {
+                    (one.session, one.region, one.group) == (session, region, group)
+                };
+                parts.maps.end(is_meant).await;
                 Ok(Answer::Done)
             }
             Request::Fence { client } => {
@@ -209,7 +231,7 @@ impl Session {
     }
 
     async fn map(&mut self, request: Request, claims: &Claims) -> Result<Answer, (Status, u64)> {
-        let Request::Map { connection, region, piece, rights, epoch } = request else {
+        let Request::Map { connection, region, piece, rights, epoch, group } = request else {
             return Err((Status::MALFORMED, 0));
         };
         let plain = |status| (status, 0);
@@ -247,15 +269,18 @@ impl Session {
             client: claims.client,
             region,
             piece,
+            group,
             epoch,
             generation: if claims.region == RegionId(0) { u64::MAX } else { claims.generation },
             expires_ms: claims.expires_ms,
             connection,
             rkey: memory.rkey,
         };
-        // The epoch, the fence or the piece itself may have gone meanwhile.
+        // The epoch, the fence, the incarnation or the piece itself may have gone meanwhile.
         let is_late = || {
             may(claims).is_err()
+                || parts.lease.incarnation() != self.incarnation
+                || parts.lease.is_lost()
                 || parts.is_fenced(claims.client)
                 || parts.pieces.get(region, piece).is_none_or(|now| !Arc::ptr_eq(&now, &found))
         };
@@ -340,7 +365,7 @@ async fn read_frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
             other => other?,
         };
         let len = usize::try_from(u32::from_le_bytes(len)).unwrap_or(usize::MAX);
-        if len > FRAME_MAX {
+        if len > REQUEST_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut frame = vec![0; len];

@@ -42,6 +42,8 @@ impl FileMeta {
     fn read(path: &Path) -> Result<Option<Entry>, MetaError> {
         let mut bytes = Vec::new();
         match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)) {
+            // No change leaves an empty file. A loss of power does, of one that was not to be durable: it is as if it had never been.
+            Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(path)(error)),
@@ -58,7 +60,9 @@ impl FileMeta {
         Ok(file)
     }
 
-    fn next_version(&self) -> Result<u64, MetaError> {
+    /// A version that was not given since the machine started, and is above `known`: a loss of power may take back which were
+    /// given last, and not the durable record that has one of these.
+    fn next_version(&self, known: u64) -> Result<u64, MetaError> {
         let path = self.directory.join("versions");
         let opened =
             File::options().create(true).truncate(false).read(true).write(true).open(&path);
@@ -67,14 +71,15 @@ impl FileMeta {
         // A file that was just made is empty: the last version is 0.
         let read = file.read_at(&mut bytes, 0).map_err(failed(&path))?;
         let last = if read == bytes.len() { u64::from_le_bytes(bytes) } else { 0 };
-        let next = last + 1;
+        let next = last.max(known) + 1;
         file.write_all_at(&next.to_le_bytes(), 0).map_err(failed(&path))?;
         Ok(next)
     }
 
     fn write(&self, key: &str, value: &[u8], version: u64, durable: bool) -> Result<(), MetaError> {
         let path = self.path(key);
-        let beside = self.directory.join(format!("new.{version}"));
+        // One at a time, under the lock: what a killed process left is written over.
+        let beside = self.directory.join("new");
         let written = (|| {
             let mut file = File::create(&beside)?;
             file.write_all(format!("{MAGIC}{version}\n").as_bytes())?;
@@ -142,7 +147,8 @@ impl Meta for FileMeta {
             }
             return Ok(Some(0));
         };
-        let version = self.next_version()?;
+        let known = Self::read(&self.path(change.key))?.map_or(0, |entry| entry.version);
+        let version = self.next_version(known)?;
         self.write(change.key, value, version, change.durable)?;
         Ok(Some(version))
     }
@@ -186,6 +192,27 @@ mod tests {
         assert!(third > second, "a version is never given twice");
         assert_eq!(meta.list("a/").unwrap().len(), 1);
         assert_eq!(meta.list("b/").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_a_loss_of_power_took_back_is_as_if_it_had_never_been() {
+        let directory = tempfile::tempdir().unwrap();
+        let meta = FileMeta::open(directory.path()).unwrap();
+        let put =
+            |value: &'static [u8]| Change { key: "servers/a", value: Some(value), durable: false };
+        let mut last = None;
+        for _ in 0..5 {
+            last = meta.swap(put(b"beat"), &[("servers/a", last)]).unwrap();
+        }
+        // The counter was not synced, the record was.
+        fs::write(directory.path().join("versions"), b"").unwrap();
+        let next = meta.swap(put(b"beat"), &[("servers/a", last)]).unwrap();
+        assert!(next > last, "{next:?} after {last:?}");
+        // The name was synced, the bytes were not.
+        fs::write(directory.path().join("records/servers~a"), b"").unwrap();
+        assert_eq!(meta.get("servers/a").unwrap(), None);
+        assert_eq!(meta.list("servers/").unwrap().len(), 0);
+        meta.swap(put(b"beat"), &[("servers/a", None)]).unwrap().unwrap();
     }
 
     #[test]

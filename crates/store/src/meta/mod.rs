@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   regions/NAME   a RegionRecord     servers/NAME   a ServerRecord     clients/ID   a ClientRecord
+//!   store          a StoreRecord
 //! ```
 //!
 //! Correctness rests on [`Meta::swap`] alone. No value is a secret: the key of the store is elsewhere.

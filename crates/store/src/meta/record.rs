@@ -9,7 +9,7 @@ use pmem::DurabilityClass;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ids::{ClientId, RegionId, is_name};
+use crate::ids::{ClientId, RegionId, StoreId, is_name};
 use crate::layout::Striping;
 
 /// A region: where its bytes are.
@@ -164,6 +164,41 @@ pub struct ClientRecord {
     pub dead: bool,
     /// The names of the regions with several copies that it has mapped to write.
     pub writes: BTreeSet<String>,
+}
+
+/// The store itself.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreRecord {
+    /// The version of the format.
+    pub format: u32,
+    /// Its number.
+    pub id: StoreId,
+}
+
+impl StoreRecord {
+    /// The record of a store.
+    pub fn new(id: StoreId) -> Self {
+        Self { format: FORMAT, id }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// The bytes are no record, or a record that cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let record: Self = json(bytes)?;
+        match (record.format == FORMAT, record.id.0 != 0) {
+            (true, true) => Ok(record),
+            (false, _) => Err(RecordError::Nonsense("format")),
+            _ => Err(RecordError::Nonsense("id")),
+        }
+    }
+
+    /// The record as bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        emit(self)
+    }
 }
 
 impl RegionRecord {

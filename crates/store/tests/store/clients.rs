@@ -65,3 +65,71 @@ fn a_client_that_was_declared_dead_does_nothing_more() {
     other.map("r", BOTH).unwrap().read(0, &mut out).unwrap();
     assert_eq!(out, [1; 8]);
 }
+
+#[test]
+fn a_client_is_a_writer_until_its_last_mapping_is_gone() {
+    let cluster = Cluster::start(2);
+    let store = cluster.store();
+    let wanted = Allocation { copies: 2, ..Allocation::new(8192, Class::Volatile) };
+    store.create("r", &wanted).unwrap();
+    let meta = cluster.meta();
+    let is_writer = || {
+        let entry = meta.get(&format!("clients/{}", store.client())).unwrap().unwrap();
+        store::meta::record::ClientRecord::parse(&entry.value).unwrap().writes.contains("r")
+    };
+    let first = store.map("r", BOTH).unwrap();
+    let second = store.map("r", BOTH).unwrap();
+    drop(first);
+    second.write(0, &[1; 8]).unwrap();
+    assert!(is_writer(), "whoever collects this client has to look at the copies of r");
+    drop(second);
+    assert!(!is_writer());
+}
+
+#[test]
+fn what_a_client_writes_to_is_durable_in_the_metadata_before_it_writes() {
+    let cluster = Cluster::start(2);
+    let meta = std::sync::Arc::new(Watched { meta: cluster.meta(), weak: Default::default() });
+    let store = cluster.store_with(|options| options.meta = meta.clone());
+    let wanted = Allocation { copies: 2, ..Allocation::new(8192, Class::Volatile) };
+    for name in ["one", "two"] {
+        store.create(name, &wanted).unwrap();
+    }
+    let one = store.map("one", BOTH).unwrap();
+    let two = store.map("two", BOTH).unwrap();
+    drop((one, two));
+    assert_eq!(*meta.weak.lock().unwrap(), Vec::<String>::new());
+}
+
+/// Metadata that remember which records of clients that write were not to be durable.
+#[derive(Debug)]
+struct Watched {
+    meta: std::sync::Arc<dyn store::meta::Meta>,
+    weak: std::sync::Mutex<Vec<String>>,
+}
+
+impl store::meta::Meta for Watched {
+    fn get(&self, key: &str) -> Result<Option<store::meta::Entry>, store::meta::MetaError> {
+        self.meta.get(key)
+    }
+
+    fn list(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<(String, store::meta::Entry)>, store::meta::MetaError> {
+        self.meta.list(prefix)
+    }
+
+    fn swap(
+        &self,
+        change: store::meta::Change<'_>,
+        only_if: &[(&str, Option<u64>)],
+    ) -> Result<Option<u64>, store::meta::MetaError> {
+        let text = String::from_utf8_lossy(change.value.unwrap_or_default()).into_owned();
+        let writes = change.key.starts_with("clients/") && !text.contains("\"writes\":[]");
+        if writes && change.value.is_some() && !change.durable {
+            self.weak.lock().unwrap().push(text);
+        }
+        self.meta.swap(change, only_if)
+    }
+}

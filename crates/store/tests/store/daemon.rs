@@ -54,9 +54,14 @@ impl Cluster {
         format!("s{index}")
     }
 
+    /// Where a daemon's pieces are.
+    pub(crate) fn directory_of(&self, index: usize) -> PathBuf {
+        self.directory.path().join(Self::name(index))
+    }
+
     /// Starts a daemon, anew or for the first time.
     pub(crate) fn restart(&mut self, index: usize) {
-        let directory = self.directory.path().join(Self::name(index));
+        let directory = self.directory_of(index);
         self.daemons[index] = Some(self.process(&[
             (DIRECTORY, directory.to_str().unwrap()),
             (NAME, &Self::name(index)),
@@ -153,6 +158,7 @@ fn a_daemon_serves_until_its_input_ends() {
         emulate_persistence: true,
         keeps: !variable(KEEPS).is_empty(),
         lease: Duration::from_millis(500),
+        settle: Duration::from_millis(700),
         ..ServerOptions::new(&variable(NAME), variable(DIRECTORY).into(), meta, key)
     };
     let server = StoreServer::start(options, runtime.handle()).unwrap();

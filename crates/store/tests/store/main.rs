@@ -5,8 +5,11 @@ mod clients;
 mod copies;
 mod daemon;
 mod etcd;
+mod hostile;
+mod keeping;
 mod model;
 mod regions;
+mod returned;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
 mod structures;

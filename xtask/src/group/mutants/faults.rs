@@ -104,8 +104,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a source of an older epoch is followed",
         places: &[Place {
             file: "crates/replica/src/core/destination.rs",
-            right: "        } else if theirs.rank() < newest.rank()\n            || (theirs.rank() == newest.rank() && theirs != newest)\n        {",
-            wrong: "        } else if !PLANTED\n            && (theirs.rank() < newest.rank()\n                || (theirs.rank() == newest.rank() && theirs != newest))\n        {",
+            right: "        } else if theirs.leads() < newest.leads() {",
+            wrong: "        } else if !PLANTED && theirs.leads() < newest.leads() {",
         }],
     },
     Fault {

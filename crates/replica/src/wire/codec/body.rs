@@ -30,6 +30,8 @@ pub(super) const MAP: u8 = 20;
 pub(super) const MAPPED: u8 = 21;
 pub(super) const NOT_MAPPED: u8 = 22;
 pub(super) const THERE: u8 = 23;
+pub(super) const FETCH: u8 = 24;
+pub(super) const FETCHED: u8 = 25;
 
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(in crate::wire) const GREETINGS: u8 = 0x80;
@@ -60,6 +62,8 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::Mapped { .. } => MAPPED,
         Message::NotMapped => NOT_MAPPED,
         Message::There { .. } => THERE,
+        Message::Fetch { .. } => FETCH,
+        Message::Fetched { .. } => FETCHED,
     }
 }
 
@@ -70,7 +74,7 @@ pub(super) fn body_max(kind: u8) -> Option<u32> {
         HELLO | FOLLOW => Some(HISTORY_LEN_MAX + 256),
         DIGESTS => Some(DIGESTS_LEN_MAX),
         ALIVE | FOLLOWING | NOT_MAPPED => Some(0),
-        REFUSED..=THERE | GREETINGS.. => Some(OTHER_LEN_MAX),
+        REFUSED..=FETCHED | GREETINGS.. => Some(OTHER_LEN_MAX),
         _ => None,
     }
 }
@@ -93,14 +97,24 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Here.recent_from", recent_from)
         }
         Message::Refused(refusal) => put.field("Refused", refusal),
-        Message::Follow { history, from, chain, committed, in_sync, set_version, with_copies } => {
+        Message::Follow {
+            history,
+            from,
+            chain,
+            committed,
+            in_sync,
+            set_version,
+            with_copies,
+            volumes,
+        } => {
             put.field("Follow.history", history)?;
             put.field("Follow.from", from)?;
             put.field("Follow.chain", chain)?;
             put.field("Follow.committed", committed)?;
             put.field("Follow.in_sync", in_sync)?;
             put.field("Follow.set_version", set_version)?;
-            put.field("Follow.with_copies", with_copies)
+            put.field("Follow.with_copies", with_copies)?;
+            put.field("Follow.volumes", volumes)
         }
         Message::Following | Message::Alive | Message::NotMapped => Ok(()),
         Message::Records { epoch, from, to, committed } => {
@@ -157,6 +171,16 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Mapped.key", key)?;
             put.field("Mapped.address", address)
         }
+        Message::Fetch { epoch, at, extent } => {
+            put.field("Fetch.epoch", epoch)?;
+            put.field("Fetch.at", at)?;
+            put.field("Fetch.extent", extent)
+        }
+        Message::Fetched { at, extent, is_there } => {
+            put.field("Fetched.at", at)?;
+            put.field("Fetched.extent", extent)?;
+            put.field("Fetched.is_there", is_there)
+        }
         Message::There { epoch, from, to, committed } => {
             put.field("There.epoch", epoch)?;
             put.lsns("There", [*from, *to, *committed])
@@ -191,6 +215,7 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             in_sync: take.field("Follow.in_sync")?,
             set_version: take.field("Follow.set_version")?,
             with_copies: take.field("Follow.with_copies")?,
+            volumes: take.field("Follow.volumes")?,
         },
         FOLLOWING => Message::Following,
         RECORDS => {
@@ -256,6 +281,16 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             let [from, to, committed] = take.lsns("There")?;
             Message::There { epoch, from, to, committed }
         }
+        FETCH => Message::Fetch {
+            epoch: take.field("Fetch.epoch")?,
+            at: take.field("Fetch.at")?,
+            extent: take.field("Fetch.extent")?,
+        },
+        FETCHED => Message::Fetched {
+            at: take.field("Fetched.at")?,
+            extent: take.field("Fetched.extent")?,
+            is_there: take.field("Fetched.is_there")?,
+        },
         kind => return Err(WireError::PeerKind(kind)),
     })
 }

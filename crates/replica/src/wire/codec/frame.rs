@@ -3,7 +3,7 @@
 use super::body::{HERE_LEN_MAX, body_max, kind, put_message, take_message};
 use super::error::{PAYLOAD_MAX, WireError};
 use super::field::{DIGESTS_MAX, Put, Take};
-use crate::message::{DIGEST_GRANULE, Message};
+use crate::message::{DIGEST_GRANULE, FETCHED_MAX, Message};
 
 /// Bytes of the head of a frame.
 pub const HEAD_LEN: usize = 12;
@@ -154,6 +154,12 @@ fn check(message: &Message, payload_len: u32) -> Result<(), WireError> {
             _ => return Err(WireError::Value("There.to")),
         },
         Message::Copy { extent, is_zero: false, .. } => extent.len,
+        Message::Fetch { extent, .. } | Message::Fetched { extent, .. }
+            if extent.len > FETCHED_MAX =>
+        {
+            return Err(WireError::Value("extent"));
+        }
+        Message::Fetched { extent, is_there: true, .. } => extent.len,
         Message::Compare { extent, .. } | Message::Digests { extent, .. } => {
             match extent.len <= DIGESTS_MAX as u64 * DIGEST_GRANULE {
                 true => 0,

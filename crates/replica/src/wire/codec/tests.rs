@@ -8,7 +8,7 @@ use super::error::{PAYLOAD_MAX, WireError};
 use super::field::DIGESTS_MAX;
 use super::frame::*;
 use crate::format::{Extent, NUMBER_MAX, VOLUME_LEN_MAX, VOLUMES_MAX};
-use crate::message::{EXTENTS_MAX, Message, Refusal, Ticket};
+use crate::message::{EXTENTS_MAX, FETCHED_MAX, Message, Refusal, Ticket};
 use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
 use log::Lsn;
 
@@ -87,9 +87,15 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                 }
             ),
         refusal().prop_map(move |refusal| none(Message::Refused(refusal))),
-        (history(), lsn(), any::<(u32, u8, u64, bool)>(), lsn()).prop_map(
-            move |(history, from, (chain, set, set_version, with_copies), committed)| none(
-                Message::Follow {
+        (history(), lsn(), any::<(u32, u8, u64, bool)>(), lsn(), vec(0..=VOLUME_LEN_MAX, 0..=16))
+            .prop_map(
+                move |(
+                    history,
+                    from,
+                    (chain, set, set_version, with_copies),
+                    committed,
+                    volumes,
+                )| none(Message::Follow {
                     history,
                     from,
                     chain,
@@ -97,9 +103,9 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                     in_sync: MemberSet(set),
                     set_version,
                     with_copies,
-                }
-            )
-        ),
+                    volumes,
+                })
+            ),
         Just(none(Message::Following)),
         (epoch(), 1..=PAYLOAD_MAX / 64, lsn(), lsn()).prop_map(|(epoch, count, to, committed)| {
             let to = Lsn(to.0.max(u64::from(PAYLOAD_MAX)));
@@ -113,6 +119,12 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
         (epoch(), lsn(), extent_below(PAYLOAD_MAX.into())).prop_map(|(epoch, at, extent)| {
             let len = u32::try_from(extent.len).unwrap();
             (Message::Copy { epoch, at, extent, is_zero: false }, len)
+        }),
+        (epoch(), lsn(), extent_below(FETCHED_MAX))
+            .prop_map(move |(epoch, at, extent)| none(Message::Fetch { epoch, at, extent })),
+        (lsn(), extent_below(FETCHED_MAX), any::<bool>()).prop_map(|(at, extent, is_there)| {
+            let len = if is_there { u32::try_from(extent.len).unwrap() } else { 0 };
+            (Message::Fetched { at, extent, is_there }, len)
         }),
         (epoch(), lsn(), extent()).prop_map(move |(epoch, at, extent)| none(Message::Copy {
             epoch,

@@ -1,0 +1,143 @@
+//! What a source cannot read from its own volume comes from a member in sync, and is written again: a disk then has a sound
+//! sector in its place.
+//!
+//! ```text
+//!   source: a block cannot be read -- Fetch(at) --> member: waits until everything below `at` is applied, reads
+//!           written again, answered  <-- Fetched --
+//! ```
+//! Nobody writes to the range meanwhile, and everything that was written there is committed: below `at`.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use block::{BlockError, Survives};
+use log::Lsn;
+
+use super::hub::Work;
+use super::inner::Inner;
+use crate::core::{Action, Event, Lane, News};
+use crate::format::Extent;
+use crate::message::{Message, Peer};
+use crate::names::MemberId;
+
+impl Inner {
+    /// What `read` gives; once the blocks of the range that cannot be read have been healed, if that is why it fails. The caller
+    /// holds the range.
+    pub(super) fn healed<T>(
+        &self,
+        extent: Extent,
+        read: impl Fn() -> Result<T, BlockError>,
+    ) -> Result<T, BlockError> {
+        match read() {
+            Err(error) if may_heal(error) => {
+                self.heal(extent, error)?;
+                read()
+            }
+            done => done,
+        }
+    }
+
+    /// Heals each block of a range that cannot be read, which the caller holds in whole blocks.
+    pub(super) fn heal(&self, extent: Extent, error: BlockError) -> Result<(), BlockError> {
+        let device = self.volumes.device(extent.volume).ok_or(error)?;
+        let mut bytes = Vec::new();
+        let (mut at, end) = (extent.offset, extent.offset + extent.len);
+        while at < end {
+            let len = HEALED_BLOCK.min(end - at);
+            bytes.resize(usize::try_from(len).expect("a block"), 0);
+            if device.read(at, &mut bytes).is_err() {
+                let block = Extent { volume: extent.volume, offset: at, len };
+                let (member, fetched) = self.fetch(block).ok_or(error)?;
+                device.write(at, &fetched, Survives::Durable)?;
+                tracing::warn!(volume = block.volume, offset = at, "a block was healed");
+                self.hub.note(&mut self.hub.lock(), News::Healed(member, block));
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a range at a member in sync, from the first that has them.
+    fn fetch(&self, extent: Extent) -> Option<(MemberId, Vec<u8>)> {
+        let _alone = self.healing.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.hub.lock().core.in_sync_peers();
+        peers.into_iter().find_map(|peer| Some((peer.member, self.fetch_from(peer, extent)?)))
+    }
+
+    fn fetch_from(&self, peer: Peer, extent: Extent) -> Option<Vec<u8>> {
+        let hub = &self.hub;
+        let mut state = hub.lock();
+        state.links.get_mut(peer)?.fetched = None;
+        let (epoch, at) = (state.core.epoch(), state.core.committed());
+        hub.take(&mut state, vec![Action::Send(peer, Message::Fetch { epoch, at, extent })]);
+        let until = hub.now() + ANSWER_NS;
+        loop {
+            if state.ends || hub.now() > until {
+                return None;
+            }
+            let fetched = state.links.get_mut(peer)?.fetched.take();
+            if let Some((_, _, bytes)) =
+                fetched.filter(|(of, at_there, _)| (*of, *at_there) == (at, extent))
+            {
+                return bytes;
+            }
+            state = hub.wait(Lane::Copies(peer.member), state);
+        }
+    }
+
+    pub(super) fn hear_of_healing(&self, peer: Peer, message: Message, bytes: &mut Vec<u8>) {
+        let (hub, mut state) = (&self.hub, self.hub.lock());
+        match message {
+            Message::Fetch { at, extent, .. } => {
+                hub.step_locked(&mut state, Event::Said(peer, message));
+                hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
+            }
+            Message::Fetched { at, extent, is_there } => {
+                if let Some(connected) = state.links.get_mut(peer) {
+                    let bytes = is_there.then(|| std::mem::take(bytes));
+                    connected.fetched = Some((at, extent, bytes));
+                }
+                hub.step_locked(&mut state, Event::Said(peer, message));
+                hub.ring_bell(Lane::Copies(peer.member));
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers a source, once this member is so far.
+    pub(super) fn answer_fetch(&self, peer: Peer, at: Lsn, extent: Extent) {
+        let hub = &self.hub;
+        let until = hub.now() + APPLIED_NS;
+        let mut state = hub.lock();
+        while state.core.applied() < at && hub.now() < until {
+            if state.ends || state.links.get_mut(peer).is_none() {
+                return;
+            }
+            state = hub.wait(Lane::Copies(peer.member), state);
+        }
+        let is_exact = state.core.applied() >= at && state.core.is_exact_at(at);
+        drop(state);
+        let device =
+            self.volumes.device(extent.volume).filter(|_| is_exact && self.volumes.has(extent));
+        let bytes = device.and_then(|device| {
+            let mut bytes = vec![0; usize::try_from(extent.len).expect("FETCHED_MAX at most")];
+            device.read(extent.offset, &mut bytes).ok().map(|()| bytes)
+        });
+        let message = Message::Fetched { at, extent, is_there: bytes.is_some() };
+        let bytes = bytes.unwrap_or_default();
+        let mut state = hub.lock();
+        hub.queue(&mut state, Lane::Member(peer.member), Work::Copy { peer, message, bytes });
+    }
+}
+
+/// Whether a failed read may be the fault of some blocks, which a disk or a volume has lost.
+pub(super) const fn may_heal(error: BlockError) -> bool {
+    matches!(error, BlockError::MediaIo(_) | BlockError::MediaLost { .. })
+}
+
+/// What is healed at once: the sector of most disks.
+pub(super) const HEALED_BLOCK: u64 = 4096;
+/// How long a member may take until it has applied what was committed, in nanoseconds.
+const APPLIED_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
+/// How long its answer may take.
+const ANSWER_NS: u64 = Duration::from_secs(8).as_nanos() as u64;

@@ -1,0 +1,69 @@
+//! Sectors that cannot be read any more, and come from another member.
+
+use block::Survives;
+use replica::MemberId;
+use replica::core::{News, Wish};
+use replica::format::Extent;
+
+use crate::group::{Group, Plan, one_sided};
+
+#[test]
+fn a_sector_that_a_source_cannot_read_comes_from_a_member_in_sync_and_is_written_again() {
+    for one_sided in [None, Some(one_sided())] {
+        let group = Group::new(Plan { members: 3, one_sided, ..Plan::default() });
+        let device = &group.devices(0)[0];
+        device.write(0, &[1; 64 << 10], Survives::Durable).unwrap();
+        device.write(4096, &[2; 8192], Survives::Durable).unwrap();
+        group.lose(0, 9);
+        group.lose(0, 17);
+        let mut found = [0; 16 << 10];
+        device.read(512, &mut found).unwrap();
+        assert!(found[..3584].iter().chain(&found[11776..]).all(|byte| *byte == 1));
+        assert!(found[3584..11776].iter().all(|byte| *byte == 2));
+        assert!(group.is_whole(0));
+        assert!(group.has_told(0, |news| matches!(news, News::Healed(MemberId(1 | 2), _))));
+        group.compare(0, 1);
+    }
+}
+
+#[test]
+fn a_sector_that_no_member_in_sync_has_fails_the_request_and_nothing_else() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 8192);
+    group.wait("it is applied", || group.status(1).applied >= group.status(0).end);
+    group.lose(0, 3);
+    group.lose(1, 3);
+    let device = &group.devices(0)[0];
+    device.read(0, &mut [0; 4096]).unwrap_err();
+    device.read(4096, &mut [0; 4096]).unwrap();
+    group.stop(1);
+    device.read(0, &mut [0; 4096]).unwrap_err();
+    assert!(!group.status(0).has_failed);
+    // What is written is there.
+    device.write(0, &[7; 4096], Survives::Durable).unwrap();
+    device.read(0, &mut [0; 4096]).unwrap();
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_in_the_way_of_no_copy_and_no_comparison() {
+    let mut group = Group::new(Plan { members: 3, ..Plan::default() });
+    group.write(0, 0, 0, 1, 1 << 20);
+    group.wait_in_sync(0);
+    // The third one is copied whole, from a source that cannot read all.
+    group.stop(2);
+    group.make(2);
+    group.lose(0, 100);
+    group.start(2);
+    group.compare(0, 2);
+    assert!(group.is_whole(0));
+    // A member that cannot read all is compared.
+    group.lose(1, 300);
+    group.member(0).want(Wish::Compare(MemberId(1)));
+    group.wait("it is written again", || group.is_whole(1));
+    // And so where a record has it compare what it has.
+    group.wait_in_sync(0);
+    group.lose(1, 301);
+    group.member(0).verify(Extent { volume: 0, offset: 0, len: 1 << 20 }).unwrap();
+    group.wait("it is written again", || group.is_whole(1));
+    group.compare(0, 1);
+}

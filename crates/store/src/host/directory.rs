@@ -1,0 +1,169 @@
+//! Whose a directory of pieces is, and whether its pieces have everything that was written to them.
+//!
+//! ```text
+//!   .lock     locked while a daemon runs here
+//!   .server   the server's name, and the store's number: pieces of another store would all be orphans here
+//!   .boot     the start of the machine in which a daemon ran here last, or "clean": it stopped, and all was synced
+//! ```
+//!
+//! A write is acknowledged when it is visible, and the bytes may then be in the machine's memory alone. A daemon that is
+//! killed leaves them there. A machine that loses power does not: its copies lack what others have. So a daemon that finds
+//! another start of the machine than it left, and did not stop in good order, gives its copies up wherever there is
+//! another in sync, before anybody can map them.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::error::HostError;
+use crate::ids::StoreId;
+use crate::meta::record::{CopyState, RegionRecord, StoreRecord};
+use crate::meta::{Change, Meta, MetaError};
+
+/// A directory that is this daemon's until the value is dropped.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Holds the lock.
+    _lock: File,
+}
+
+impl Directory {
+    /// Takes the directory for a server of a store.
+    pub(super) fn take(path: &Path, name: &str, store: StoreId) -> Result<Self, HostError> {
+        let failed = |source| HostError::Directory { path: path.into(), source };
+        fs::create_dir_all(path).map_err(failed)?;
+        let lock = path.join(LOCK);
+        let lock = File::options().create(true).truncate(false).write(true).open(lock);
+        let lock = lock.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(HostError::ConfigInUse { path: path.into() });
+            }
+            other => other.map_err(|error| failed(error.into()))?,
+        }
+        let taken = Self { path: path.into(), _lock: lock };
+        taken.own(name, store)?;
+        Ok(taken)
+    }
+
+    fn own(&self, name: &str, store: StoreId) -> Result<(), HostError> {
+        let failed = |source| HostError::Directory { path: self.path.join(OWNER), source };
+        let text = match fs::read_to_string(self.path.join(OWNER)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other.map_err(failed)?,
+        };
+        let mut lines = text.lines();
+        let (owner, of) = (lines.next().unwrap_or(name), lines.next());
+        let path = self.path.clone();
+        if owner != name {
+            let (owner, name) = (owner.to_owned(), name.to_owned());
+            return Err(HostError::ConfigOwner { path, owner, name });
+        }
+        let wanted = store.to_string();
+        match of {
+            Some(of) if of == wanted => Ok(()),
+            Some(of) => Err(HostError::ConfigStore { path, owner: of.to_owned(), found: wanted }),
+            None => self.put(OWNER, &format!("{name}\n{wanted}\n")).map_err(failed),
+        }
+    }
+
+    /// Whether the pieces may lack what was written to them.
+    pub(super) fn may_lack(&self) -> bool {
+        match fs::read_to_string(self.path.join(BOOT)) {
+            Ok(text) if text == CLEAN => false,
+            Ok(text) => boot_id().is_none_or(|now| now != text),
+            Err(_) => true,
+        }
+    }
+
+    /// From now on bytes may be in memory alone.
+    pub(super) fn serve(&self) -> Result<(), HostError> {
+        let put = self.put(BOOT, &boot_id().unwrap_or_default());
+        put.map_err(|source| HostError::Directory { path: self.path.join(BOOT), source })
+    }
+
+    /// All pieces are synced, and nobody writes to them any more.
+    pub(super) fn is_clean(&self) -> io::Result<()> {
+        self.put(BOOT, CLEAN)
+    }
+
+    /// Writes a file so that it is there, whole, after a loss of power.
+    fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let beside = self.path.join(format!("{name}-new"));
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, self.path.join(name))?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// The number of the store to which metadata belong: drawn by the first daemon.
+pub(super) fn store_of(
+    meta: &dyn Meta,
+    draw: impl Fn() -> Result<StoreId, HostError>,
+) -> Result<StoreId, HostError> {
+    loop {
+        if let Some(entry) = meta.get(STORE)? {
+            let record = StoreRecord::parse(&entry.value);
+            return Ok(record.map_err(HostError::ConfigRecord)?.id);
+        }
+        let value = StoreRecord::new(draw()?).emit();
+        let put = Change { key: STORE, value: Some(&value), durable: true };
+        // Whoever was first has made it; it is read in either case.
+        meta.swap(put, &[(STORE, None)])?;
+    }
+}
+
+/// Notes in the metadata that a server's copies may lack something: those that are being filled are begun anew, and of
+/// those in sync the ones go that have another beside them.
+pub(super) fn give_up_copies(meta: &dyn Meta, server: &str) -> Result<(), MetaError> {
+    for (key, _) in meta.list("regions/")? {
+        loop {
+            let Some(entry) = meta.get(&key)? else { break };
+            // A damaged record is nothing that anybody maps.
+            let Ok(record) = RegionRecord::parse(&entry.value) else { break };
+            let Some(changed) = without(&record, server) else { break };
+            let value = changed.emit();
+            let put = Change { key: &key, value: Some(&value), durable: true };
+            if meta.swap(put, &[(&key, Some(entry.version))])?.is_some() {
+                tracing::warn!(
+                    region = key,
+                    server,
+                    "the machine has started anew: this server's copies may lack writes and are filled again"
+                );
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn without(record: &RegionRecord, server: &str) -> Option<RegionRecord> {
+    let mut changed = record.clone();
+    for piece in &mut changed.pieces {
+        let mut copies = piece.copies.iter();
+        let others = copies.any(|copy| copy.server != server && copy.state == CopyState::InSync);
+        for copy in piece.copies.iter_mut().filter(|copy| copy.server == server) {
+            if others || copy.state == CopyState::Syncing {
+                copy.state = CopyState::Stale;
+            }
+        }
+    }
+    (changed != *record).then_some(changed)
+}
+
+/// The start of this machine; `None`: the kernel does not say.
+fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+const LOCK: &str = ".lock";
+const OWNER: &str = ".server";
+const BOOT: &str = ".boot";
+const CLEAN: &str = "clean";
+const STORE: &str = "store";
