@@ -306,6 +306,18 @@ fn lists_beyond_their_bounds_are_refused_before_they_are_read() {
 }
 
 #[test]
+fn a_source_asks_for_no_more_bytes_at_once_than_one_answer_may_have() {
+    let encoded = |len| {
+        let (epoch, at) = (Epoch::default(), Lsn(64));
+        let extent = Extent { volume: 0, offset: 0, len };
+        let mut out = Vec::new();
+        encode(&Message::Fetch { epoch, at, extent }, 0, &mut out).map(|()| out.len())
+    };
+    assert!(encoded(FETCHED_MAX).is_ok());
+    assert_eq!(encoded(FETCHED_MAX + 1), Err(WireError::Value("extent")));
+}
+
+#[test]
 fn the_longest_lists_fit_into_a_frame() {
     let extent = Extent { volume: 15, offset: VOLUME_LEN_MAX - 1, len: 1 };
     let epochs = (1..=64).map(|number| EpochStart {
