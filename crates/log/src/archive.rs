@@ -178,6 +178,11 @@ impl Archive {
     /// On `Ok` every record below `end` is durable here. A crash before leaves some of the new bytes; a scan ends at the
     /// first record that is not whole.
     pub(crate) fn settle(&mut self, at: Lsn, bytes: &[u8], end: Lsn) -> Result<(), LogError> {
+        #[cfg(test)]
+        if crate::planted::Planted::NotesBeforeSettled.is_here() {
+            self.label.settled = Some(end);
+            self.place_label()?;
+        }
         for (from, offset, len) in self.ring().pieces(at..at.plus(to_u64(bytes.len()))) {
             let first = usize::try_from(from.since(at)).expect("within the bytes");
             let len = usize::try_from(len).expect("within the bytes");
@@ -186,10 +191,6 @@ impl Archive {
         }
         // What an earlier round settled is known; the label shares this round's flush.
         self.label.settled = Some(self.end);
-        #[cfg(test)]
-        if crate::planted::Planted::NotesBeforeSettled.is_here() {
-            self.label.settled = Some(end);
-        }
         self.place_label()?;
         self.store.end_commit().map_err(failed)?;
         self.end = end;

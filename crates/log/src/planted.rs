@@ -19,7 +19,7 @@ basics::planted! {
         AdmitsBehind,
         /// The tail forgets records before the archive has them.
         TrimsBeforeArchive,
-        /// The label of an archive notes a round as settled with the flush that settles it.
+        /// The label of an archive notes a round as settled before its records are there.
         NotesBeforeSettled,
     }
 }

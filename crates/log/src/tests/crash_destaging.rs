@@ -222,6 +222,6 @@ fn a_tail_that_forgets_before_the_archive_has_the_records_is_found() {
 }
 
 #[test]
-fn a_round_that_is_noted_with_its_own_flush_is_found() {
+fn a_round_that_is_noted_before_its_records_are_there_is_found() {
     assert!(is_found(Planted::NotesBeforeSettled));
 }
