@@ -3,9 +3,9 @@
 
 use client::{ClientError, ErrorKind, RegionError};
 use pyo3::create_exception;
-use store::StoreError;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use store::StoreError;
 
 create_exception!(
     _landfast,

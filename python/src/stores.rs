@@ -41,7 +41,8 @@ impl Store {
             Some(path) => Some(path.into()),
             None if is_directory => Some(Path::new(&place).join("key")),
             None => {
-                let why = "metadata in etcd have no key beside them: name key_file, or \"\" for none";
+                let why =
+                    "metadata in etcd have no key beside them: name key_file, or \"\" for none";
                 return Err(PyValueError::new_err(why));
             }
         };
@@ -269,13 +270,7 @@ impl StoreRegion {
     }
 
     /// Stores `swap` in the word at a multiple of 8 if it is `compare`, atomically; returns what it was. One copy only.
-    fn compare_swap(
-        &self,
-        py: Python<'_>,
-        offset: u64,
-        compare: u64,
-        swap: u64,
-    ) -> PyResult<u64> {
+    fn compare_swap(&self, py: Python<'_>, offset: u64, compare: u64, swap: u64) -> PyResult<u64> {
         self.with(py, |region| region.compare_swap(offset, compare, swap))
     }
 
@@ -291,7 +286,8 @@ impl StoreRegion {
             .map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
         let deadline = Instant::now().checked_add(patience);
         loop {
-            let left = deadline.map_or(SIGNALS, |end| end.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(SIGNALS, |end| end.saturating_duration_since(Instant::now()));
             let turn = left.min(SIGNALS);
             let region = self.held.with(py, |region| Arc::clone(region))?;
             match py.detach(|| region.wait_above(channel, seen, turn)) {

@@ -18,7 +18,8 @@ pub(crate) fn run(is_long: bool) -> Outcome {
     install::install(&prefix, is_long)?;
     let files = workspace::scratch_on_tmpfs()?;
     let stored = workspace::scratch_on_tmpfs()?;
-    let [meta, pieces] = ["meta", "pieces"].map(|name| stored.path().join(name).display().to_string());
+    let [meta, pieces] =
+        ["meta", "pieces"].map(|name| stored.path().join(name).display().to_string());
     let options = ["--emulate-persistence", "--store", &pieces, "--store-meta", &meta];
     let server = Landfast::start(files.path(), &options)?;
     let mut tally = Tally::default();

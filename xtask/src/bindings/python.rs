@@ -168,7 +168,8 @@ fn examples(python: &Path) -> Result<(), Failure> {
     let guide = fs::read_to_string(&path).map_err(Failure::io("reading", &path))?;
     let files = workspace::scratch_on_tmpfs()?;
     let stored = workspace::scratch_on_tmpfs()?;
-    let [meta, pieces] = ["meta", "pieces"].map(|name| stored.path().join(name).display().to_string());
+    let [meta, pieces] =
+        ["meta", "pieces"].map(|name| stored.path().join(name).display().to_string());
     let options = ["--emulate-persistence", "--store", &pieces, "--store-meta", &meta];
     let server = Landfast::start(files.path(), &options)?;
     let scratch = workspace::scratch()?;
