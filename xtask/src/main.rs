@@ -165,7 +165,11 @@ enum Interop {
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
     /// ext4 and XFS on loop devices of volumes: made, filled, checked, and read after SIGKILL.
-    Fuse,
+    Fuse {
+        /// Operations of fsx on each file system; cargo builds fsx-rs for them.
+        #[arg(long, default_value_t = 0)]
+        operations: u32,
+    },
     /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
     Nbd,
     /// PostgreSQL with pg_wal on a volume of ours (a loop device; as root): pgbench, and crashes.
@@ -209,7 +213,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
         Task::Interop(Interop::Nbd) => interop::nbd::run(),
-        Task::Interop(Interop::Fuse) => interop::fuse::run(),
+        Task::Interop(Interop::Fuse { operations }) => interop::fuse::run(*operations),
         Task::Interop(Interop::Postgres { mount }) => databases::postgres(mount.as_deref()),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),

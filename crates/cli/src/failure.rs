@@ -109,6 +109,8 @@ pub(crate) enum Failure {
     /// Volumes cannot be files of this machine.
     #[error(transparent)]
     Mount(#[from] fuse::MountError),
+    #[error(transparent)]
+    Disk(#[from] ublk::DiskError),
     /// The figures cannot be told at an address.
     #[error("metrics: cannot listen on {address}: {source}")]
     Metrics { address: SocketAddr, source: io::Error },

@@ -93,4 +93,31 @@ mod tests {
             assert!(!file.exists(), "{size}");
         }
     }
+
+    #[test]
+    fn removing_a_volume_by_a_link_removes_neither() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (volume, link) = (dir.path().join("disk0"), dir.path().join("link"));
+        let made = landfast(&["create", "--size", "8M", "--mode", "file"], &volume);
+        assert!(made.status.success(), "{}", said(&made));
+        std::os::unix::fs::symlink(&volume, &link).unwrap();
+        let refused = landfast(&["remove"], &link);
+        assert!(!refused.status.success() && said(&refused).contains("link"), "{}", said(&refused));
+        assert!(link.symlink_metadata().is_ok() && volume.exists());
+        // It can be looked at through the link.
+        assert!(said(&landfast(&["info"], &link)).contains("mode file"));
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for command in ["info", "check", "repair", "remove"] {
+            let refused = landfast(&[command], &pipe);
+            assert_eq!(refused.status.code(), Some(1), "{command}: {}", said(&refused));
+        }
+        assert!(pipe.exists());
+    }
 }

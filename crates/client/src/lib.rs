@@ -31,7 +31,7 @@ pub use client::{Client, initiator};
 pub use connection::{LeaseBreak, Negotiated};
 pub use error::{ClientError, ConnectionError};
 pub use failover::{FailoverClient, FailoverFile};
-pub use file::{File, FileStat, Lasting, Lease, OpenOptions, RangeLock};
+pub use file::{File, FileStat, Instance, Lasting, Lease, OpenOptions, RangeLock};
 pub use kind::ErrorKind;
 pub use options::{ConnectOptions, Protection};
 pub use region::{AsyncRegion, FallbackReason, Path, Region, RegionError, Smb2};

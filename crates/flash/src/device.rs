@@ -128,7 +128,12 @@ impl Transfer {
     pub const LEN_MAX: usize = 64 * 1024;
 
     pub(crate) fn new() -> io::Result<Self> {
-        let buffer = MmapMut::map_anon(Self::LEN_MAX)?;
+        Self::of(Self::LEN_MAX)
+    }
+
+    /// One for at most `room` bytes.
+    pub(crate) fn of(room: usize) -> io::Result<Self> {
+        let buffer = MmapMut::map_anon(room)?;
         Ok(Self { offset: 0, len: 0, is_write: false, result: Ok(0), buffer })
     }
 
@@ -138,9 +143,14 @@ impl Transfer {
         Ok(Self { offset: 0, len: 0, is_write: false, result: Ok(0), buffer })
     }
 
+    /// The most bytes of this one.
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Prepares the memory for another transfer.
     pub(crate) fn set(&mut self, offset: u64, len: usize, is_write: bool) {
-        debug_assert!(len <= Self::LEN_MAX, "transfers are divided before");
+        debug_assert!(len <= self.room(), "transfers are divided before");
         (self.offset, self.len, self.is_write, self.result) = (offset, len, is_write, Ok(0));
     }
 

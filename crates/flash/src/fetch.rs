@@ -38,6 +38,8 @@ struct Inner {
     flight: Flight,
     /// By place of the flight; kept for the next read in the place.
     reads: Vec<Read>,
+    /// Memory for reads of one page, which most are: as many as were ever under way at once.
+    pages: Vec<Transfer>,
 }
 
 /// A run of pages on its way.
@@ -53,7 +55,7 @@ impl Flights {
     /// `None` where io_uring is refused.
     pub(crate) fn open() -> Option<Self> {
         rings()?;
-        let inner = Inner { flight: Flight::new().ok()?, reads: Vec::new() };
+        let inner = Inner { flight: Flight::new().ok()?, reads: Vec::new(), pages: Vec::new() };
         Some(Self { inner: Some(inner) })
     }
 }
@@ -80,7 +82,6 @@ impl FlashFile {
         if inner.flight.is_full() || self.dirt.lost_count() > 0 {
             return false;
         }
-        let Some(mut transfer) = self.pool().take_transfer() else { return false };
         let place = inner.flight.next_place();
         if inner.reads.len() <= place {
             inner.reads.resize_with(place + 1, Read::default);
@@ -88,9 +89,18 @@ impl FlashFile {
         let read = &mut inner.reads[place];
         let run = first..pages.end.min(end).min(first + RUN_MAX);
         if !self.claim_here(run, &mut read.frames) {
-            self.pool().return_transfer(transfer);
             return false;
         }
+        let transfer = match read.frames.len() {
+            1 => inner.pages.pop().or_else(|| Transfer::of(PAGE).ok()),
+            _ => self.pool().take_transfer(),
+        };
+        let Some(mut transfer) = transfer else {
+            self.pool().give_back(self.share.tenant(), &read.frames);
+            self.pool().notify_changed();
+            read.frames.clear();
+            return false;
+        };
         read.file = Some(Arc::clone(self));
         read.first = first;
         read.waiters.extend(tag);
@@ -158,7 +168,10 @@ impl Inner {
             let Some(read) = self.reads.get_mut(place) else { continue };
             let Some(file) = read.file.take() else { continue };
             let has_come = file.take_in(read, &mut transfer);
-            file.pool().return_transfer(transfer);
+            match transfer.room() {
+                PAGE => self.pages.push(transfer),
+                _ => file.pool().return_transfer(transfer),
+            }
             read.frames.clear();
             read.waiters.drain(..).for_each(|tag| each(tag, has_come));
         }

@@ -64,23 +64,43 @@ fn label_for(stores: &[Box<dyn Store>], options: &CreateOptions) -> Result<Label
         capacity,
         start: Lsn::FIRST,
         opened: Lsn::FIRST,
-        unit: unit_of(stores),
+        unit: stores.iter().map(|store| unit_of(&**store)).max().unwrap_or(SECTOR),
         set_epoch: 1,
         in_sync: MemberSet::of(&(0..given).collect::<Vec<_>>()),
         members,
         member: 0,
         least_in_sync,
+        settled: None,
     })
 }
 
 /// Commits end where no later one writes to the same unit: a cache line of memory; of a disk, a sector.
-fn unit_of(stores: &[Box<dyn Store>]) -> u32 {
-    let on_disk = stores.iter().any(|store| store.worth().class == DurabilityClass::Storage);
-    if on_disk { SECTOR } else { u32::try_from(ALIGNMENT).expect("64") }
+pub(crate) fn unit_of(store: &dyn Store) -> u32 {
+    let is_on_disk = store.worth().class == DurabilityClass::Storage;
+    if is_on_disk { SECTOR } else { u32::try_from(ALIGNMENT).expect("64") }
 }
 
 /// The label of a member that is in force.
 pub(crate) fn newest_label(store: &mut dyn Store) -> Result<Result<Label, LabelError>, StoreError> {
+    let newest = newest_of_any(store)?;
+    Ok(newest.and_then(|label| match label.settled {
+        None => Ok(label),
+        Some(_) => Err(LabelError::Archive),
+    }))
+}
+
+/// The label of an archive that is in force.
+pub(crate) fn newest_archive(
+    store: &mut dyn Store,
+) -> Result<Result<Label, LabelError>, StoreError> {
+    let newest = newest_of_any(store)?;
+    Ok(newest.and_then(|label| match label.settled {
+        Some(_) => Ok(label),
+        None => Err(LabelError::Member),
+    }))
+}
+
+fn newest_of_any(store: &mut dyn Store) -> Result<Result<Label, LabelError>, StoreError> {
     if store.len() < RING_START {
         return Ok(Err(LabelError::NoLabel));
     }
@@ -103,7 +123,7 @@ pub(crate) fn newest_label(store: &mut dyn Store) -> Result<Result<Label, LabelE
     ))
 }
 
-fn write(store: &mut dyn Store, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn write(store: &mut dyn Store, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
     store.place(offset, bytes)?;
     store.begin_commit(offset, to_u64(bytes.len()))?;
     store.end_commit()

@@ -109,6 +109,39 @@ pub enum LogError {
     /// An earlier failure: it is unknown what is durable after the last acknowledged record. Open the log again.
     #[error("an earlier failure broke the log")]
     Broken,
+    /// The caller's: one destager works on a log at a time.
+    #[error("the log has a destager already")]
+    ConfigDestaged,
+    /// The archive failed, so that nothing is destaged any more and the log stays full. The tail has all that was not
+    /// destaged; a new destager continues.
+    #[error("the archive of the log failed: {cause}")]
+    Destaging {
+        /// Why.
+        cause: StoreError,
+    },
+    /// The archive has no room for what is to be destaged: forget what it need not keep.
+    #[error("the archive of the log is full")]
+    ArchiveFull,
+    /// The archive lacks records that the log has trimmed already.
+    #[error(
+        "the archive ends at {archive}, the log begins at {log}: what lies between was trimmed without it"
+    )]
+    ArchiveGap {
+        /// Where the archive ends.
+        archive: Lsn,
+        /// Where the log begins.
+        log: Lsn,
+    },
+    /// The archive has records that the log has lost.
+    #[error(
+        "the archive ends at {archive}, the log ends at {log}: the log has lost records that were durable"
+    )]
+    ArchiveAhead {
+        /// Where the archive ends.
+        archive: Lsn,
+        /// Where the log ends.
+        log: Lsn,
+    },
     /// The operating system gave no random numbers, or the cipher did not work.
     #[error("this machine gave no random numbers or no cipher")]
     Host,

@@ -7,14 +7,19 @@
 //! ```text
 //!   TailLog -> staging (records are encoded) -> mirror (members in sync) -> store (local | remote)
 //!      open -> scan (finds the tail)          create, label, record: the format
+//!   Destager -> archive (a file or device that takes full blocks)       AsyncLog: the same for async code
 //! ```
 //!
 //! docs/tail-log.md describes the format and what a crash leaves.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod create;
+mod destager;
 mod error;
 mod format;
+mod gate;
+mod in_async;
 mod lsn;
 mod members;
 mod mirror;
@@ -32,11 +37,19 @@ mod tail_log;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+
+pub use archive::{Archive, ArchiveReplay};
+pub use destager::{DestageOptions, DestageStatus, Destager};
 pub use error::LogError;
 pub use format::LabelError;
+pub use in_async::AsyncLog;
 pub use lsn::{Generation, Lsn};
 pub use members::{MEMBERS_MAX, MemberSet};
 pub use options::{CreateOptions, MasterKey, OpenOptions};
 pub use replay::Replay;
-pub use store::{COMMITS_MAX, LocalStore, LocalStoreError, RemoteStore, Store, StoreError, Worth};
+pub use store::{
+    COMMITS_MAX, DeviceStore, LocalStore, LocalStoreError, RemoteStore, Store, StoreError, Worth,
+};
 pub use tail_log::{Status, TailLog};

@@ -18,10 +18,10 @@ impl Lsn {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The LSN `bytes` further on.
+    /// The LSN `bytes` further on, or the greatest of all.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
-        Self(self.0 + bytes)
+        Self(self.0.saturating_add(bytes))
     }
 }
 

@@ -7,6 +7,7 @@
 //! A member that failed is out only once every member that is left has it on its label: a crash in between leaves a
 //! label that asks for the failed member, and opening then refuses rather than to miss what it may have acknowledged.
 
+use crate::create::unit_of;
 use crate::error::LogError;
 use crate::format::{Header, Label, record::HEADER_LEN};
 use crate::lsn::Lsn;
@@ -33,16 +34,23 @@ pub(crate) struct Mirror {
     label: Label,
     members: Vec<Member>,
     failed: Vec<(usize, StoreError)>,
+    /// Too few members are left: nothing is durable any more, whatever those that are left say.
+    is_broken: bool,
 }
 
 impl Mirror {
     /// Members whose labels are about to say `label`: see [`Mirror::put_labels`].
     pub(crate) fn new(label: Label, members: Vec<Member>) -> Self {
-        Self { label, members, failed: Vec::new() }
+        Self { label, members, failed: Vec::new(), is_broken: false }
     }
 
     pub(crate) fn label(&self) -> &Label {
         &self.label
+    }
+
+    /// Whether too few members are left.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// Members that failed since the log was opened, each with its reason.
@@ -80,6 +88,9 @@ impl Mirror {
 
     /// Changes the labels of every member in sync.
     pub(crate) fn put_labels(&mut self, change: impl FnOnce(&mut Label)) -> Result<(), LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
         change(&mut self.label);
         let failed = self.try_labels();
         self.leave_out(failed)
@@ -93,9 +104,13 @@ impl Mirror {
 
     /// Takes a member in that has every record up to `durable`.
     pub(crate) fn admit(&mut self, member: Member) -> Result<(), LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
         let (number, newest) = (member.number, self.label.clone());
         self.label.in_sync = self.label.in_sync.with(number);
         self.label.set_epoch += 1;
+        self.label.unit = self.label.unit.max(unit_of(&*member.store));
         let count = u8::try_from(number + 1).expect("at most MEMBERS_MAX");
         self.label.members = self.label.members.max(count);
         self.members.push(member);
@@ -166,6 +181,9 @@ impl Mirror {
         &mut self,
         mut begin: impl FnMut(&mut dyn Store) -> Result<(), StoreError>,
     ) -> Result<(), LogError> {
+        if self.is_broken {
+            return Err(LogError::Broken);
+        }
         let mut failed = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
             if let Err(cause) = begin(&mut *member.store) {
@@ -197,6 +215,7 @@ impl Mirror {
             let last = out.numbers().last().expect("at least one failed");
             let left = self.label.in_sync.minus(out);
             if left.len() < usize::from(self.label.least_in_sync) || left.is_empty() {
+                self.is_broken = true;
                 return Err(LogError::Store { member: last, cause });
             }
             tracing::warn!(members = %out, %cause, "members of the log are out of sync");

@@ -17,5 +17,9 @@ basics::planted! {
         FreesBeforeLabel,
         /// A member that is behind is taken in without the records that it lacks.
         AdmitsBehind,
+        /// The tail forgets records before the archive has them.
+        TrimsBeforeArchive,
+        /// The label of an archive notes a round as settled before its records are there.
+        NotesBeforeSettled,
     }
 }

@@ -24,6 +24,21 @@ impl<'l> Replay<'l> {
     }
 
     fn step(&mut self) -> Result<(Header, Vec<u8>), LogError> {
+        let (header, mut payload) = self.raw_step()?;
+        match (header.kind, &self.log.unseal) {
+            (Kind::Sealed, Some(seal)) => seal.open(&header, &mut payload)?,
+            (Kind::Sealed, None) => return Err(LogError::ConfigKey),
+            (Kind::Data | Kind::Filler, _) => {}
+        }
+        Ok((header, payload))
+    }
+
+    /// The next record as it lies in the ring, fillers too; `None` at the end.
+    pub(crate) fn next_raw(&mut self) -> Option<Result<(Header, Vec<u8>), LogError>> {
+        (self.reader.at() < self.end).then(|| self.raw_step())
+    }
+
+    fn raw_step(&mut self) -> Result<(Header, Vec<u8>), LogError> {
         let lsn = self.reader.at();
         let mut members = self.log.members();
         if lsn < members.label().start {
@@ -39,13 +54,7 @@ impl<'l> Replay<'l> {
         })?;
         drop(members);
         let header = found.ok_or(LogError::Damaged { lsn, durable: self.end })?;
-        let mut payload = std::mem::take(self.reader.payload());
-        match (header.kind, &self.log.unseal) {
-            (Kind::Sealed, Some(seal)) => seal.open(&header, &mut payload)?,
-            (Kind::Sealed, None) => return Err(LogError::ConfigKey),
-            (Kind::Data | Kind::Filler, _) => {}
-        }
-        Ok((header, payload))
+        Ok((header, std::mem::take(self.reader.payload())))
     }
 }
 

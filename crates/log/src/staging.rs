@@ -71,6 +71,11 @@ impl Staging {
         self.kept_from = self.kept_from.max(lsn);
     }
 
+    /// From now on commits end at multiples of `unit`, which is larger than before.
+    pub(crate) fn raise_unit(&mut self, unit: u32) {
+        self.unit = self.unit.max(u64::from(unit));
+    }
+
     /// Whether a record of `len` bytes has to wait for a commit to take what is staged.
     pub(crate) fn is_crowded_for(&self, len: usize) -> bool {
         !self.bytes.is_empty() && self.bytes.len() + len > STAGED_MAX
@@ -136,19 +141,16 @@ impl Staging {
         let kind = if self.seal.is_some() { Kind::Sealed } else { Kind::Data };
         let length = u32::try_from(stored).expect("at most RECORD_MAX");
         let header = Header { kind, length, lsn, durable, generation: self.generation };
-        let begin = self.bytes.len();
         let extent = usize::try_from(header.extent()).expect("at most RECORD_MAX");
-        self.bytes.resize(begin + extent, 0);
-        let payload = &mut self.bytes[begin + HEADER_LEN..begin + HEADER_LEN + stored];
+        let mut record = Unfinished::at_the_end_of(&mut self.bytes, extent);
+        let payload = &mut record.bytes()[HEADER_LEN..HEADER_LEN + stored];
         fill(&mut payload[..len]);
-        if let Some(seal) = &self.seal
-            && let Err(error) = seal.seal(&header, payload)
-        {
-            self.bytes.truncate(begin);
-            return Err(error);
+        if let Some(seal) = &self.seal {
+            seal.seal(&header, payload)?;
         }
         let bytes = header.emit(&self.id, payload);
-        self.bytes[begin..begin + HEADER_LEN].copy_from_slice(&bytes);
+        record.bytes()[..HEADER_LEN].copy_from_slice(&bytes);
+        record.is_whole = true;
         Ok(lsn)
     }
 
@@ -166,7 +168,9 @@ impl Staging {
     /// Hands out what is staged, in exchange for an empty buffer. Afterwards records begin in a new unit.
     pub(crate) fn take(&mut self, durable: Lsn, empty: Vec<u8>) -> Batch {
         let beyond = self.tail().0 % self.unit;
-        if !self.bytes.is_empty() && beyond > 0 {
+        // Records that were staged before the unit grew may have left no room for it.
+        let has_room = self.check_room(0).is_ok();
+        if !self.bytes.is_empty() && beyond > 0 && has_room {
             self.fill_up(self.unit - beyond, durable);
         }
         let start = self.start;
@@ -174,6 +178,34 @@ impl Staging {
         let bytes = std::mem::replace(&mut self.bytes, empty);
         self.bytes.clear();
         Batch { start, bytes }
+    }
+}
+
+/// A record that is being built. Unless it became whole it is taken back, also where the caller's function panics: zeros
+/// between records would be the end of the log to every later opening.
+struct Unfinished<'b> {
+    staged: &'b mut Vec<u8>,
+    begin: usize,
+    is_whole: bool,
+}
+
+impl<'b> Unfinished<'b> {
+    fn at_the_end_of(staged: &'b mut Vec<u8>, extent: usize) -> Self {
+        let begin = staged.len();
+        staged.resize(begin + extent, 0);
+        Self { staged, begin, is_whole: false }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.staged[self.begin..]
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            self.staged.truncate(self.begin);
+        }
     }
 }
 

@@ -6,12 +6,13 @@
 //!           the others wait, and what they append meanwhile leaves with the next commit
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::create;
 use crate::error::LogError;
 use crate::format::Label;
+use crate::gate::{Gate, Gates};
 use crate::lsn::{Generation, Lsn};
 use crate::members::MemberSet;
 use crate::mirror::{Member, Mirror};
@@ -27,22 +28,15 @@ use crate::store::{Store, StoreError, Worth};
 pub struct TailLog {
     staging: Mutex<Staging>,
     mirror: Mutex<Mirror>,
-    gate: Mutex<Gate>,
-    /// Signalled when a commit ends and when room was made.
-    changed: Condvar,
+    gates: Gates,
     /// Everything below is durable.
     durable: AtomicU64,
+    /// The destager has work once everything below is durable.
+    destage_at: AtomicU64,
+    /// A commit is worth less than the sleep of a thread that waits for it.
+    is_quick: bool,
     /// Opens sealed records for replay.
     pub(crate) unseal: Option<Seal>,
-}
-
-/// Who commits.
-#[derive(Debug, Default)]
-struct Gate {
-    is_led: bool,
-    is_broken: bool,
-    /// The buffer of the last batch, for the next one.
-    spare: Vec<u8>,
 }
 
 /// What a log is at this moment.
@@ -102,12 +96,14 @@ impl TailLog {
         let Opened { mirror, seal, tail } = open::open(stores, options)?;
         let label = mirror.label();
         let unseal = options.key.as_ref().map(|key| Seal::derive(key, &label.id)).transpose()?;
+        let is_quick = mirror.worths().iter().all(|(_, worth)| worth.is_quick());
         Ok(Self {
             staging: Mutex::new(Staging::new(label, seal, tail)),
             durable: AtomicU64::new(tail.0),
+            destage_at: AtomicU64::new(u64::MAX),
             mirror: Mutex::new(mirror),
-            gate: Mutex::default(),
-            changed: Condvar::new(),
+            gates: Gates::default(),
+            is_quick,
             unseal,
         })
     }
@@ -208,29 +204,65 @@ impl TailLog {
         drop(mirror);
         self.or_break(outcome)?;
         lock(&self.staging).keep_from(upto);
-        let _gate = lock(&self.gate);
-        self.changed.notify_all();
+        self.gates.announce(&mut self.gates.lock());
         Ok(())
     }
 
-    /// Waits until a record of `len` bytes fits, because another thread trims.
+    /// [`TailLog::append`], which waits while the log is full: another thread trims, or a [`crate::Destager`] does.
     ///
     /// # Errors
     ///
-    /// [`LogError::TooLong`] if it never fits; [`LogError::Broken`].
-    pub fn wait_for_room(&self, len: usize) -> Result<(), LogError> {
-        let mut gate = lock(&self.gate);
+    /// As [`TailLog::append`] and [`TailLog::wait_for_room`].
+    pub fn append_when_room(&self, record: &[u8]) -> Result<Lsn, LogError> {
         loop {
-            if gate.is_broken {
-                return Err(LogError::Broken);
+            match self.append(record) {
+                Err(LogError::Full { .. }) => self.wait_for_room(record.len())?,
+                outcome => return outcome,
             }
+        }
+    }
+
+    /// Waits until a record of `len` bytes fits, because another thread trims. What is staged becomes durable first: it
+    /// could not be trimmed.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::TooLong`] if it never fits; [`LogError::Broken`]; [`LogError::Destaging`] once the destager failed.
+    pub fn wait_for_room(&self, len: usize) -> Result<(), LogError> {
+        if self.has_room_for(len)? {
+            return Ok(());
+        }
+        let tail = lock(&self.staging).tail();
+        self.commit_below(tail)?;
+        let mut gate = self.gates.lock();
+        gate.wanting_room += 1;
+        self.gates.announce_work();
+        let outcome = loop {
             // Trims take the gate after they have made room, so that no signal is lost here.
-            match lock(&self.staging).has_room_for(len) {
-                Ok(()) => return Ok(()),
-                Err(LogError::Full { .. }) => {}
-                Err(error) => return Err(error),
+            match self.look_for_room(&gate, len) {
+                Ok(false) => gate = self.gates.wait(gate),
+                outcome => break outcome.map(drop),
             }
-            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        };
+        gate.wanting_room -= 1;
+        outcome
+    }
+
+    fn has_room_for(&self, len: usize) -> Result<bool, LogError> {
+        match lock(&self.staging).has_room_for(len) {
+            Ok(()) => Ok(true),
+            Err(LogError::Full { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn look_for_room(&self, gate: &Gate, len: usize) -> Result<bool, LogError> {
+        if gate.is_broken {
+            return Err(LogError::Broken);
+        }
+        match (self.has_room_for(len)?, &gate.destaging_ended) {
+            (false, Some(cause)) => Err(cause.clone()),
+            (has_room, _) => Ok(has_room),
         }
     }
 
@@ -240,14 +272,19 @@ impl TailLog {
     ///
     /// [`LogError::NoRecord`] if `from` is no place from which records are kept.
     pub fn replay(&self, from: Lsn) -> Result<Replay<'_>, LogError> {
+        self.replay_below(from, self.durable_lsn())
+    }
+
+    /// [`TailLog::replay`] up to a durable LSN.
+    pub(crate) fn replay_below(&self, from: Lsn, end: Lsn) -> Result<Replay<'_>, LogError> {
         let mut mirror = lock(&self.mirror);
-        let (start, durable) = (mirror.label().start, self.durable_lsn());
-        let is_kept = from == durable
-            || ((start..durable).contains(&from) && mirror.header_at(from)?.is_some());
+        let start = mirror.label().start;
+        let is_kept =
+            from == end || ((start..end).contains(&from) && mirror.header_at(from)?.is_some());
         if !is_kept {
             return Err(LogError::NoRecord { lsn: from });
         }
-        Ok(Replay::new(self, mirror.label(), from..durable))
+        Ok(Replay::new(self, mirror.label(), from..end))
     }
 
     /// The LSN from which records are kept.
@@ -304,7 +341,9 @@ impl TailLog {
             if to == durable {
                 let number = member.number;
                 let outcome = mirror.admit(member);
-                drop(mirror);
+                // A disk has larger units than memory.
+                lock(&self.staging).raise_unit(mirror.label().unit);
+                self.look_after(mirror);
                 return outcome.map(|()| number);
             }
             at = to;
@@ -315,9 +354,28 @@ impl TailLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::ConfigLeastInSync`] if too few would be left.
+    /// [`LogError::ConfigLeastInSync`] if too few would be left; [`LogError::Store`] if those that are left failed.
     pub fn remove_member(&self, number: usize) -> Result<(), LogError> {
-        lock(&self.mirror).dismiss(number)
+        let mut mirror = lock(&self.mirror);
+        let outcome = mirror.dismiss(number);
+        self.look_after(mirror);
+        outcome
+    }
+
+    /// Ends the log if its members are too few after a change.
+    fn look_after(&self, mirror: MutexGuard<'_, Mirror>) {
+        let is_broken = mirror.is_broken();
+        drop(mirror);
+        if is_broken {
+            self.break_off();
+        }
+    }
+
+    fn break_off(&self) {
+        let mut gate = self.gates.lock();
+        gate.is_broken = true;
+        self.gates.announce(&mut gate);
+        self.gates.announce_work();
     }
 
     pub(crate) fn members(&self) -> MutexGuard<'_, Mirror> {
@@ -325,11 +383,11 @@ impl TailLog {
     }
 
     /// Makes everything below `end` durable, as the one that leads or behind the one that does.
-    fn commit_below(&self, end: Lsn) -> Result<(), LogError> {
+    pub(crate) fn commit_below(&self, end: Lsn) -> Result<(), LogError> {
         if self.durable_lsn() >= end {
             return Ok(());
         }
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gates.lock();
         loop {
             if self.durable_lsn() >= end {
                 return Ok(());
@@ -342,23 +400,34 @@ impl TailLog {
                 let spare = std::mem::take(&mut gate.spare);
                 drop(gate);
                 let led = self.lead(spare);
-                gate = lock(&self.gate);
+                gate = self.gates.lock();
                 gate.is_led = false;
-                self.changed.notify_all();
-                match led {
-                    Ok(spare) => gate.spare = spare,
-                    Err(error) => {
-                        gate.is_broken = true;
-                        return Err(error);
-                    }
-                }
+                gate.is_broken |= led.is_err();
+                self.gates.announce(&mut gate);
+                gate.spare = led.inspect_err(|_| self.gates.announce_work())?;
                 if self.durable_lsn() < end {
                     return Err(LogError::NoRecord { lsn: end });
                 }
                 continue;
             }
-            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            if self.is_quick {
+                drop(gate);
+                let is_durable = self.spin_until_durable(end);
+                gate = self.gates.lock();
+                if is_durable || !gate.is_led {
+                    continue;
+                }
+            }
+            gate = self.gates.wait(gate);
         }
+    }
+
+    /// Looks for the end of another thread's commit for about as long as a commit in memory takes.
+    fn spin_until_durable(&self, end: Lsn) -> bool {
+        (0..SPINS).any(|_| {
+            std::hint::spin_loop();
+            self.durable_lsn() >= end
+        })
     }
 
     /// Takes all that is staged, and makes it durable.
@@ -366,12 +435,67 @@ impl TailLog {
         let mut mirror = lock(&self.mirror);
         let batch = lock(&self.staging).take(self.durable_lsn(), spare);
         mirror.harden(&batch)?;
-        self.durable.store(batch.end().0, Ordering::Release);
+        let end = batch.end().0;
+        self.durable.store(end, Ordering::Release);
+        drop(mirror);
+        // The destager stores the one and then looks at the other: one of both sees what the other did.
+        fence(Ordering::SeqCst);
+        if end >= self.destage_at.load(Ordering::Acquire) {
+            // Under the lock, so that a destager that is about to wait hears of it.
+            let _gate = self.gates.lock();
+            self.gates.announce_work();
+        }
         Ok(batch.bytes)
     }
 
     fn or_break<T>(&self, outcome: Result<T, LogError>) -> Result<T, LogError> {
-        outcome.inspect_err(|_| lock(&self.gate).is_broken = true)
+        outcome.inspect_err(|_| self.break_off())
+    }
+
+    /// One destager at a time.
+    pub(crate) fn begin_to_destage(&self) -> Result<(), LogError> {
+        let mut gate = self.gates.lock();
+        if std::mem::replace(&mut gate.is_destaged, true) {
+            return Err(LogError::ConfigDestaged);
+        }
+        (gate.destaging_ended, gate.is_destaging_to_end) = (None, false);
+        gate.drain_to = Lsn::FIRST;
+        Ok(())
+    }
+
+    /// The destager has ended, or did not begin.
+    pub(crate) fn end_to_destage(&self) {
+        self.destage_at(Lsn(u64::MAX));
+        self.gates.lock().is_destaged = false;
+    }
+
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// From which durable LSN on the destager is woken.
+    pub(crate) fn destage_at(&self, lsn: Lsn) {
+        self.destage_at.store(lsn.0, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Appends without waiting for anybody.
+    pub(crate) fn try_append(&self, record: &[u8]) -> Result<Option<Lsn>, LogError> {
+        let mut staging = lock(&self.staging);
+        if staging.is_crowded_for(record.len()) {
+            return Ok(None);
+        }
+        let fill = |bytes: &mut [u8]| bytes.copy_from_slice(record);
+        match staging.append(record.len(), self.durable_lsn(), fill) {
+            Ok(lsn) => Ok(Some(lsn)),
+            Err(LogError::Full { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Behind the last record that was appended.
+    pub(crate) fn tail(&self) -> Lsn {
+        lock(&self.staging).tail()
     }
 }
 
@@ -379,5 +503,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Looks of a thread at the end of another's commit before it sleeps: some microseconds, less than a sleep and a wake-up
+/// cost.
+const SPINS: u32 = 100;
 /// Bytes that a member that catches up is behind before commits wait for it.
 const ROUND: u64 = 1 << 20;

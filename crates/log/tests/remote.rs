@@ -2,10 +2,11 @@
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
-use client::{ConnectOptions, OpenOptions, Region, RegionSettings, SmbUrl, blocking};
+use client::{ConnectOptions, Instance, OpenOptions, Region, RegionSettings, SmbUrl, blocking};
 use log::{CreateOptions, LogError, Lsn, MemberSet, RemoteStore, Store, TailLog};
 use rdma::PollPolicy;
 use server::{Running, Server, ServerConfig, ShareConfig, Users};
+use smb::Guid;
 use smb::push::{Durability, PushRequest, Rights};
 
 const LEN: u64 = 8192 + 131_072;
@@ -46,14 +47,25 @@ impl Host {
 }
 
 fn region(client: &blocking::Client) -> Region {
-    let options = OpenOptions::read_write().with_push(PushRequest {
+    map(client, OpenOptions::read_write()).unwrap()
+}
+
+fn map(client: &blocking::Client, options: OpenOptions) -> Result<Region, client::ClientError> {
+    let options = options.with_push(PushRequest {
         rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
         durability: Durability::ANY,
         accept_emulated: true,
         regions_max: 1,
     });
     let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
-    client.map("tail", &options, 0..LEN, settings).unwrap()
+    client.map("tail", &options, 0..LEN, settings)
+}
+
+/// The log's application, come up for the `version`th time.
+fn as_instance(client: &blocking::Client, version: u64) -> Result<Region, client::ClientError> {
+    let instance = Instance { id: Guid([7; 16]), version };
+    let create_guid = Guid([u8::try_from(version).unwrap(); 16]);
+    map(client, OpenOptions::read_write().with_instance(instance, create_guid))
 }
 
 fn store(client: &blocking::Client) -> Box<dyn Store> {
@@ -125,4 +137,34 @@ fn a_log_that_is_open_is_given_to_no_second_owner() {
     let next = host.client();
     let second = TailLog::open(vec![store(&next)], &log::OpenOptions::default()).unwrap();
     assert_eq!(records(&second)[0].1, b"of the first owner");
+}
+
+#[test]
+fn a_new_owner_takes_the_log_from_one_that_lives() {
+    let host = Host::start();
+    let old = host.client();
+    let store = |client, version| -> Box<dyn Store> {
+        Box::new(RemoteStore::new(as_instance(client, version).unwrap()).unwrap())
+    };
+    let first = TailLog::create(vec![store(&old, 1)], &CreateOptions::default()).unwrap();
+    let one = first.append_commit(b"of the first owner").unwrap();
+    // The first owner is not asked, and hears nothing before it appends again.
+    let new = host.client();
+    let second = TailLog::open(vec![store(&new, 2)], &log::OpenOptions::default()).unwrap();
+    assert_eq!(records(&second), [(one, b"of the first owner".to_vec())]);
+    let two = second.append_commit(b"of the second owner").unwrap();
+    let error = first.append_commit(b"too late").unwrap_err();
+    assert!(matches!(error, LogError::Store { member: 0, .. }), "{error}");
+    assert!(matches!(first.append_commit(b"too late"), Err(LogError::Broken)));
+    // It does not get the log back, unless it is the later one again.
+    drop(first);
+    as_instance(&old, 1).unwrap_err();
+    as_instance(&old, 2).unwrap_err();
+    let three = second.append_commit(b"undisturbed").unwrap();
+    let file = std::fs::read(host.share.path().join("tail")).unwrap();
+    assert!(!file.windows(8).any(|bytes| bytes == b"too late"));
+    let third = TailLog::open(vec![store(&old, 3)], &log::OpenOptions::default()).unwrap();
+    second.append_commit(b"too late").unwrap_err();
+    let lsns: Vec<Lsn> = records(&third).into_iter().map(|(lsn, _)| lsn).collect();
+    assert_eq!(lsns, [one, two, three]);
 }

@@ -193,6 +193,15 @@ pub(crate) const REQUESTS_MAX: usize = 1 << 30;
 /// The cost of a request beside its bytes while it is in progress, in bytes: its future, its places in tables, its
 /// task. 5.5 KB of heap were measured for each of 8,192 that waited for a lock.
 pub(crate) const REQUEST_COST: usize = 8 << 10;
+/// Requests of a peer of SMB Direct that wait for a request before them or for their bytes, and parts of messages that
+/// have come, in bytes: of one connection, of one user, of all guests, and of all. As much as a peer can have in flight
+/// with all its SMB2 credits is one connection's; where several hold too much together, the one with most of it ends.
+pub(crate) const BACKLOG_PER_CONNECTION_MAX: usize = 32 << 20;
+pub(crate) const BACKLOG_PER_USER_MAX: usize = 128 << 20;
+pub(crate) const BACKLOG_OF_GUESTS_MAX: usize = 64 << 20;
+pub(crate) const BACKLOG_MAX: usize = 512 << 20;
+/// So much of it no account counts, so that short requests cost nothing; all that a stranger may have.
+pub(crate) const BACKLOG_UNCOUNTED_MAX: usize = 128 << 10;
 /// The cost of each request of a compound beside that, in bytes: its header, and the state to sign its answer.
 pub(crate) const COMPOUND_REQUEST_COST: usize = 512;
 /// Requests that wait for other clients (a lock, a break, a recall), in bytes with the cost of each: of one

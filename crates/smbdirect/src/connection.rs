@@ -176,6 +176,16 @@ impl Connection {
         }
     }
 
+    /// Bytes of memory that keep the parts of a message that have come, or that kept them.
+    pub fn reassembly_bytes(&self) -> usize {
+        self.reassembly.bytes()
+    }
+
+    /// Frees the memory of messages that came in parts, if none has come since the last call.
+    pub fn release_idle(&mut self) {
+        self.reassembly.release_idle();
+    }
+
     /// Ends the connection from this side. Nothing is sent; the caller drops the queue pair.
     pub fn close(&mut self) {
         self.closed.get_or_insert(CloseReason::LocalClosed);

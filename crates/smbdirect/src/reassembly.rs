@@ -14,12 +14,13 @@ pub(crate) struct Reassembly {
     buffer: Vec<u8>,
     missing: u32,
     size_max: u32,
+    was_used: bool,
 }
 
 impl Reassembly {
     /// An empty reassembly for messages of at most `size_max` bytes.
     pub(crate) fn new(size_max: u32) -> Self {
-        Self { buffer: Vec::new(), missing: 0, size_max }
+        Self { buffer: Vec::new(), missing: 0, size_max, was_used: false }
     }
 
     /// Takes one fragment; returns the message after its last fragment.
@@ -46,6 +47,7 @@ impl Reassembly {
             return Err(CloseReason::PeerFragmentMismatch { expected, claimed: total });
         }
         self.missing = header.remaining;
+        self.was_used = true;
         self.append(payload);
         Ok((self.missing == 0).then_some(&self.buffer[..]))
     }
@@ -54,6 +56,18 @@ impl Reassembly {
     pub(crate) fn release(&mut self) {
         if self.missing == 0 {
             self.buffer = Vec::new();
+        }
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Releases the buffer, if no fragment has come since the last call.
+    pub(crate) fn release_idle(&mut self) {
+        if !std::mem::take(&mut self.was_used) {
+            self.release();
         }
     }
 

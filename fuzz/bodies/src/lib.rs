@@ -14,6 +14,7 @@ mod client;
 mod databases;
 mod input;
 mod iwarp;
+mod log;
 mod nbd;
 mod rdma;
 mod replica;
@@ -44,6 +45,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_rdmap", iwarp::headers::rdmap),
     ("iwarp_start_frame", iwarp::start::start_frame),
     ("iwarp_stream", iwarp::stream::stream),
+    ("log_damaged", log::damaged),
+    ("log_labels", log::labels),
     ("nbd_handshake", nbd::handshake),
     ("nbd_session", nbd::session),
     ("rdma_shm", rdma::shm::shm),

@@ -6,8 +6,8 @@
 //! 2  rdma  (basics, pmem, iwarp)
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem, flash)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
-//! 5  log   (basics, pmem, remote)   store   (basics, pmem, rdma, remote)
-//! 5  block  (pmem)   volume   nbd   fuse  (block; volume: pmem)
+//! 5  block  (pmem)   volume   nbd   fuse   ublk  (block; volume: pmem)
+//! 5  log   (basics, pmem, remote, block)   store   (basics, pmem, rdma, remote)
 //! 6  cli   (all)
 //!    model   siw_peer  (programs for tests: libraries)
 //!    sim   (basics; it runs the programs of the others)
@@ -103,7 +103,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 30] = [
+const ALLOWED: [(&str, &[&str]); 31] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-flash", &["landfast-pmem"]),
@@ -137,11 +137,12 @@ const ALLOWED: [(&str, &[&str]); 30] = [
             "landfast-smbdirect",
         ],
     ),
-    ("landfast-log", &["landfast-basics", "landfast-pmem", "landfast-remote"]),
     ("landfast-block", &["landfast-pmem"]),
+    ("landfast-log", &["landfast-basics", "landfast-pmem", "landfast-remote", "landfast-block"]),
     ("landfast-volume", &["landfast-pmem", "landfast-block"]),
     ("landfast-nbd", &["landfast-block"]),
     ("landfast-fuse", &["landfast-block"]),
+    ("landfast-ublk", &["landfast-block"]),
     ("landfast-logged", &["landfast-pmem", "landfast-smb", "landfast-client", "landfast-log"]),
     ("landfast-redb-backend", &["landfast-pmem", "landfast-logged"]),
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
@@ -200,6 +201,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-volume",
     "landfast-nbd",
     "landfast-fuse",
+    "landfast-ublk",
     "landfast-logged",
     "landfast-redb-backend",
     "landfast-sqlite",

@@ -96,18 +96,7 @@ impl Cache {
     /// The file system exerciser fsx-rs, built here when it is first asked for. It is a tool that is run
     /// and nothing else: its licence (APSL 2.0) reaches no part of this project.
     pub(super) fn fsx(&self) -> Result<PathBuf, Failure> {
-        let _lock = locked(&self.dir)?;
-        let parts = Parts { dir: &self.dir };
-        let root = self.dir.join("fsx");
-        if !parts.is_made("fsx", FSX) {
-            Step::new("cargo")
-                .args(["install", "fsx", "--locked", "--force", "--version", FSX, "--root"])
-                .arg(&root)
-                .builds()
-                .run()?;
-            parts.stamp("fsx", FSX)?;
-        }
-        Ok(root.join("bin/fsx"))
+        fsx()
     }
 
     /// Compiles a C program of `tests/guest` against the guest's own verbs libraries.
@@ -143,6 +132,24 @@ fn locked(dir: &Path) -> Result<fs::File, Failure> {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| Failure::new(format!("locking the cache of guests: {error}")))?;
     Ok(lock)
+}
+
+/// [`Cache::fsx`] for this machine, which needs no guest.
+pub(crate) fn fsx() -> Result<PathBuf, Failure> {
+    let dir = workspace::target().join("guest");
+    fs::create_dir_all(&dir).map_err(Failure::io("creating", &dir))?;
+    let _lock = locked(&dir)?;
+    let parts = Parts { dir: &dir };
+    let root = dir.join("fsx");
+    if !parts.is_made("fsx", FSX) {
+        Step::new("cargo")
+            .args(["install", "fsx", "--locked", "--force", "--version", FSX, "--root"])
+            .arg(&root)
+            .builds()
+            .run()?;
+        parts.stamp("fsx", FSX)?;
+    }
+    Ok(root.join("bin/fsx"))
 }
 
 /// The parts of a cache and their stamps.

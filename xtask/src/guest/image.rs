@@ -300,6 +300,7 @@ const MODULES: &[&str] = &[
     "overlay",
     "loop",
     "nbd",
+    "ublk_drv",
     "nfit",
     "device_dax",
     "dax_pmem",

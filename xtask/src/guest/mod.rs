@@ -18,6 +18,7 @@ mod programs;
 mod short;
 mod siw;
 mod siw_peer;
+mod ublk;
 mod user;
 mod verbs;
 
@@ -32,6 +33,7 @@ use crate::guest::machine::{Guest, How, Setup};
 use crate::process::quoted;
 use crate::verdict;
 
+pub(crate) use cache::fsx;
 pub(crate) use short::{begin, short};
 
 /// Options of `cargo xtask guest`.
@@ -76,6 +78,8 @@ enum Test {
     Btt(btt::Options),
     /// The kernel's NBD client on our volumes
     Nbd(nbd::Options),
+    /// Volumes as the kernel's disks by ublk, whose server is killed
+    Ublk(ublk::Options),
     /// Our provider verbs over the kernel's software devices
     Verbs(verbs::Options),
 }
@@ -90,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(Test::Dax(options)) => dax::run(options),
         Some(Test::Btt(options)) => btt::run(options),
         Some(Test::Nbd(options)) => nbd::run(options),
+        Some(Test::Ublk(options)) => ublk::run(options),
         Some(Test::Verbs(options)) => verbs::run(options),
     }?;
     Ok(verdict::conclude(&tally))

@@ -1,5 +1,6 @@
 //! The kernel's file systems on loop devices of `landfast volume serve --fuse --loop`: ext4 and XFS are made, filled with a
-//! tree, checked, and read after SIGKILL of the server; fio verifies what it writes to the file itself.
+//! tree, checked, and read after SIGKILL of the server; fio verifies what it writes to the file itself; on request the file
+//! system exerciser runs on each and fio writes to the loop device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, Tally};
+use crate::guest;
 use crate::landfast::announced;
 use crate::nbd_server::Volume;
 use crate::process::{Running, Step};
 use crate::workspace;
 
 /// Runs all of it against a volume of each kind.
-pub(crate) fn run() -> Outcome {
+pub(crate) fn run(operations: u32) -> Outcome {
     let mut tally = Tally::default();
     let has = |path: &str| Path::new(path).exists();
     if !workspace::is_root() || !has("/dev/fuse") || !has("/dev/loop-control") {
@@ -36,7 +38,14 @@ pub(crate) fn run() -> Outcome {
         };
         let site = Site::new(&path)?;
         count("fio verifies random writes to the file", site.verified());
+        if operations > 0 {
+            count("fio verifies random writes to the loop device", site.device_verified());
+        }
         for system in [&EXT4, &XFS] {
+            if operations > 0 {
+                let what = format!("{}: fsx, {operations} operations", system.name);
+                count(&what, site.exercised(system, operations));
+            }
             count(&format!("{}: filled, compared, checked", system.name), site.filled(system));
             count(&format!("{}: SIGKILL loses nothing synced", system.name), site.killed(system));
         }
@@ -91,6 +100,44 @@ impl Site {
         // fio leaves a file of its own where it runs.
         let home = self.volume.parent().unwrap_or_else(|| Path::new("."));
         Step::new("fio").args(job).arg(file).dir(home).quiet().output()?;
+        served.stop()
+    }
+
+    fn device_verified(&self) -> Result<(), Failure> {
+        let mut served = Served::start(self)?;
+        let device = format!("--filename={}", served.device.display());
+        let job = [
+            "--name=verify",
+            "--ioengine=psync",
+            "--direct=1",
+            "--rw=randwrite",
+            "--bsrange=4k-128k",
+            "--blockalign=4k",
+            "--size=64M",
+            "--fdatasync=64",
+            "--verify=crc32c",
+            "--minimal",
+        ];
+        let home = self.volume.parent().unwrap_or_else(|| Path::new("."));
+        Step::new("fio").args(job).arg(device).dir(home).quiet().output()?;
+        served.stop()
+    }
+
+    // What a file can be made to do, at random, by one who knows what must come of it.
+    fn exercised(&self, system: &System, operations: u32) -> Result<(), Failure> {
+        let program = guest::fsx()?;
+        let mut served = Served::start(self)?;
+        self.make(system, &served)?;
+        let mounted = Mount::new(&served.device, &self.top)?;
+        let settings = self.volume.with_extension("fsx.toml");
+        let text = "[opsize]\nmax = 65536\n[weights]\nfsync = 0.2\ntruncate = 1\npunch_hole = 1\n\
+                    read = 2\nwrite = 2\nmapread = 1\nmapwrite = 1\n";
+        fs::write(&settings, text).map_err(Failure::io("writing", &settings))?;
+        let step = Step::new(program).args(["-N", &operations.to_string(), "-S", "1", "-P"]);
+        let step = step.arg(self.volume.parent().unwrap_or_else(|| Path::new(".")));
+        step.arg("-f").arg(&settings).arg(self.top.join("exercised")).quiet().output()?;
+        drop(mounted);
+        Self::check(system, &served)?;
         served.stop()
     }
 

@@ -104,7 +104,7 @@ pub(super) const STEPS: [SuiteStep; 32] = [
     step(
         "fuse",
         "ext4 and XFS on loop devices of volumes: filled, checked, read after SIGKILL",
-        interop::fuse::run,
+        || interop::fuse::run(0),
     ),
     step("tshark", "a capture of SMB Direct and push, dissected", interop::capture::run),
     step("kill9", "SIGKILL in the middle of a stream of commits", || {

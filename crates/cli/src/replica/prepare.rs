@@ -122,7 +122,7 @@ pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
 pub(super) fn export(options: &Export) -> Result<(), Failure> {
     let group = Group::read(&options.file)?;
     let path = || options.file.clone();
-    let file = std::fs::read_to_string(&options.file)
+    let file = fs::read_to_string(&options.file)
         .map_err(|source| ReplicaFailure::File { path: path(), source })?;
     let name = &group.file.name;
     // No line of the file ends it early.

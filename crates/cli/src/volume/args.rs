@@ -30,7 +30,7 @@ pub(crate) enum VolumeCommand {
     Resize(Resize),
     /// Remove the file of a volume that is not in use
     Remove(Remove),
-    /// Serve volumes as network block devices (NBD), or as files and loop devices of this machine (FUSE)
+    /// Serve volumes as network block devices (NBD), or as disks of this machine (ublk), or as files and loop devices (FUSE)
     #[command(after_long_help = SERVE_NOTES)]
     Serve(Serve),
 }
@@ -142,6 +142,10 @@ pub(crate) struct Serve {
     /// Attach a loop device, /dev/loopN, to each of these files; for root
     #[arg(long = "loop", requires = "fuse")]
     pub(crate) loops: bool,
+    /// Make each volume a disk of this machine's kernel, /dev/ublkbN, from this number on; for root, Linux 6.3 and later.
+    /// A disk whose server died waits for the next one with its number and volume
+    #[arg(long, value_name = "N", conflicts_with_all = ["unix", "listen", "fuse"])]
+    pub(crate) ublk: Option<u32>,
     /// Certificate of the server in PEM: nobody is served without TLS then
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -187,6 +191,9 @@ Examples:
   To this machine's kernel without NBD, as a file and as /dev/loopN:
       landfast volume serve /mnt/pmem/disk0 --fuse /run/volumes --loop
       mkfs.ext4 /dev/loop0
+  To this machine's kernel, as /dev/ublkb0, which waits for the next server if this one dies:
+      modprobe ublk_drv
+      landfast volume serve /mnt/pmem/disk0 --ublk 0
   Over the network, to clients with a certificate of the authority:
       landfast volume serve db=/mnt/pmem/disk0 --listen 0.0.0.0:10809 \\
           --tls-certificate server.pem --tls-key server.key --tls-clients authority.pem
@@ -194,7 +201,7 @@ Examples:
       landfast volume serve --config /etc/landfast-volumes.toml
 
 The file holds the same settings:
-  listen = \"0.0.0.0:10809\"        # or unix = \"/run/disks.sock\"; or fuse = \"/run/volumes\" and loop = true
+  listen = \"0.0.0.0:10809\"        # or unix = \"/run/disks.sock\"; or ublk = 0; or fuse = \"/run/volumes\" and loop = true
   anybody = false
   read_only = false
   emulate_persistence = false

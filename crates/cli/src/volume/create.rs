@@ -32,6 +32,11 @@ pub(crate) fn run(options: &Create) -> Result<(), Failure> {
     if mode != Mode::Block {
         opened::mark(&file, mode);
     }
+    if !is_device {
+        // What clients flush is durable in the volume, and so its name has to be.
+        let named = file.sync_all().and_then(|()| sync_directory_of(path));
+        named.map_err(|error| failed(error.into()))?;
+    }
     drop(file);
     output::say(&look::describe(path).map_err(failed)?)
 }
@@ -108,16 +113,26 @@ pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
     let failed = Failure::volume("cannot remove the volume", &options.path);
     let unlink = || -> Result<(), VolumeFailure> {
         let file = opened::file(&options.path, Access::ReadWrite)?;
-        let is_regular = file.metadata()?.is_file();
+        // What goes is the name: of a link it would be the link's, and the volume would stay.
+        let is_regular = fs::symlink_metadata(&options.path)?.is_file();
         let is_volume =
             opened::is_marked(&file) || opened::mode(&opened::medium(&file, false)?) == Mode::Block;
-        if !is_regular || !is_volume {
+        if !is_regular {
+            return Err(VolumeFailure::NoFile);
+        }
+        if !is_volume {
             return Err(VolumeFailure::Unmarked);
         }
         opened::lock(&file)?;
-        Ok(fs::remove_file(&options.path)?)
+        fs::remove_file(&options.path)?;
+        Ok(sync_directory_of(&options.path)?)
     };
     unlink().map_err(failed)
+}
+
+fn sync_directory_of(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// The sectors of a volume that is its bytes alone.

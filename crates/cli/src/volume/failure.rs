@@ -28,6 +28,9 @@ pub(crate) enum VolumeFailure {
     /// Nothing says that the file is a volume.
     #[error("nothing says that this is a volume")]
     Unmarked,
+    /// The name is a link, or leads to something that has no bytes of its own.
+    #[error("it is not a file itself, but a link or something else")]
+    NoFile,
     /// Its programs map it.
     #[error(
         "a volume of mode dax is for programs that map it: as a disk its sectors would be torn"
@@ -56,6 +59,7 @@ impl VolumeFailure {
         match self {
             Self::Volatile => Some("--emulate-persistence says that losing it is acceptable"),
             Self::Exists => Some("--overwrite loses it for good"),
+            Self::NoFile => Some("name the volume itself"),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
             Self::Plain => Some("check what lies on it, as by fsck on its loop device"),
             Self::Mapped => Some(

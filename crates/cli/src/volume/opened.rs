@@ -1,12 +1,13 @@
 //! A volume's file, opened: of which mode it is, and its device.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use block::{BlockDevice, FileDevice};
 use pmem::{DurabilityClass, Medium};
-use rustix::fs::{FlockOperation, XattrFlags};
+use rustix::fs::{FlockOperation, OFlags, XattrFlags};
 use rustix::io::Errno;
 use volume::{Access, Volume, VolumeError};
 
@@ -15,7 +16,11 @@ use super::args::Mode;
 
 /// Opens a volume's file.
 pub(super) fn file(path: &Path, access: Access) -> Result<File, VolumeFailure> {
-    Ok(OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?)
+    // A pipe that nobody writes to would never open; it is refused for what it is.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag");
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::ReadWrite).custom_flags(flags);
+    Ok(options.open(path)?)
 }
 
 /// Which mode a file is of. Whatever looks like a volume of mode block, however damaged, is none of mode file: its

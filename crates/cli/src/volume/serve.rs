@@ -1,4 +1,4 @@
-//! `landfast volume serve`: offers volumes over NBD, or as files of this machine, until a signal ends it.
+//! `landfast volume serve`: offers volumes over NBD, or as disks or files of this machine, until a signal ends it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use block::BlockDevice;
 use fuse::Mounted;
 use nbd::{Address, Export, Exports, Handle, Server, TlsFiles};
+use ublk::{Disk, Identity};
 use volume::Access;
 
 use super::args::{Mode, Serve};
@@ -18,10 +19,50 @@ use crate::{interrupt, notify, output};
 /// Serves volumes.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let options = settings::gathered(options)?;
-    match &options.fuse {
-        Some(directory) => run_fuse(&options, directory),
-        None => run_nbd(&options),
+    match (&options.fuse, options.ublk) {
+        (Some(directory), _) => run_fuse(&options, directory),
+        (None, Some(first)) => run_ublk(&options, first),
+        (None, None) => run_nbd(&options),
     }
+}
+
+/// Disks of the kernel. One that is in use when a second signal comes is left for the next server.
+fn run_ublk(options: &Serve, first: u32) -> Result<(), Failure> {
+    interrupt::run(async |stops| {
+        let mut disks = Vec::new();
+        for (number, open) in (first..).zip(open_all(options)?) {
+            disks.push(Disk::start(&open.device, number, open.identity)?);
+        }
+        let shown = disks.iter().map(|disk| {
+            let again = if disk.was_taken_over() { " (taken over)" } else { "" };
+            format!("{}{again}", disk.path().display())
+        });
+        say_ready(options, &shown.collect::<Vec<_>>())?;
+        let stop = stops.received().await;
+        tracing::info!(?stop, "ending");
+        notify::say(notify::STOPPING);
+        let mut is_said = false;
+        loop {
+            let mut used = Vec::new();
+            for mut disk in disks {
+                if !disk.try_end()? {
+                    used.push(disk);
+                }
+            }
+            disks = used;
+            let Some(disk) = disks.first() else { return Ok(()) };
+            if !std::mem::replace(&mut is_said, true) {
+                output::say(&format!(
+                    "{} is in use; waiting until it is not (unmount what is mounted on it); a second signal leaves it for the next server\n",
+                    disk.path().display()
+                ))?;
+            }
+            tokio::select! {
+                _ = stops.received() => return Ok(()),
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    })
 }
 
 fn run_nbd(options: &Serve) -> Result<(), Failure> {
@@ -84,6 +125,7 @@ fn say_ready(options: &Serve, shown: &[String]) -> Result<(), Failure> {
 struct OpenVolume {
     name: String,
     mode: Mode,
+    identity: Identity,
     device: Arc<dyn BlockDevice>,
 }
 
@@ -94,14 +136,17 @@ fn open_all(options: &Serve) -> Result<Vec<OpenVolume>, Failure> {
         let failed = Failure::volume("cannot serve the volume", &path);
         let (device, mode) =
             opened::device(&path, access, options.emulate_persistence).map_err(failed)?;
-        Ok(OpenVolume { name, mode, device })
+        // Another path to the same volume is the same volume.
+        let whole = std::fs::canonicalize(&path).unwrap_or(path);
+        let identity = Identity::of(whole.as_os_str().as_encoded_bytes());
+        Ok(OpenVolume { name, mode, identity, device })
     };
     options.volumes.iter().map(open).collect()
 }
 
 fn start(options: &Serve, addresses: &[Address]) -> Result<Handle, Failure> {
     let mut exports = Vec::new();
-    for OpenVolume { name, mode, device } in open_all(options)? {
+    for OpenVolume { name, mode, device, .. } in open_all(options)? {
         let description = format!("landfast volume, mode {mode:?}").to_lowercase();
         exports.push(export(&name, &description, device)?);
     }
@@ -158,7 +203,7 @@ fn addresses(options: &Serve) -> Result<Vec<Address>, Failure> {
     }
     if addresses.is_empty() {
         return Err(Failure::ConfigMissing(
-            "name a --unix socket, an address to --listen on, or a directory for --fuse",
+            "name a --unix socket, an address to --listen on, a number for --ublk, or a directory for --fuse",
         ));
     }
     Ok(addresses)

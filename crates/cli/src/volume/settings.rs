@@ -15,6 +15,7 @@ struct File {
     unix: Option<PathBuf>,
     listen: Option<SocketAddr>,
     fuse: Option<PathBuf>,
+    ublk: Option<u32>,
     #[serde(default, rename = "loop")]
     loops: bool,
     #[serde(default)]
@@ -49,8 +50,10 @@ pub(super) fn gathered(options: &Serve) -> Result<Serve, Failure> {
     let file = read(path)?;
     let mut all = options.clone();
     // A way in on the command line takes the place of those of the file.
-    if all.unix.is_none() && all.listen.is_none() && all.fuse.is_none() {
-        (all.unix, all.listen, all.fuse) = (file.unix, file.listen, file.fuse);
+    let is_named = all.unix.is_some() || all.listen.is_some();
+    if !is_named && all.fuse.is_none() && all.ublk.is_none() {
+        (all.unix, all.listen) = (file.unix, file.listen);
+        (all.fuse, all.ublk) = (file.fuse, file.ublk);
         all.loops |= file.loops;
     }
     all.anybody |= file.anybody;
@@ -96,9 +99,12 @@ fn check(all: &Serve) -> Result<(), Failure> {
     if all.volumes.is_empty() {
         return Err(Failure::ConfigMissing("nothing to serve: name a volume, here or in the file"));
     }
-    if all.fuse.is_some() && (all.unix.is_some() || all.listen.is_some()) {
+    let is_network = all.unix.is_some() || all.listen.is_some();
+    if [is_network, all.fuse.is_some(), all.ublk.is_some()].into_iter().filter(|way| *way).count()
+        > 1
+    {
         return Err(Failure::ConfigMissing(
-            "a volume has one way in at a time: fuse, or unix and listen",
+            "a volume has one way in at a time: fuse, or ublk, or unix and listen",
         ));
     }
     if all.loops && all.fuse.is_none() {
@@ -154,6 +160,8 @@ mod tests {
         for text in [
             "listen = \"127.0.0.1:1\"\n".to_owned(),
             format!("fuse = \"/run/v\"\nunix = \"/run/s\"\n{volume}"),
+            format!("ublk = 0\nunix = \"/run/s\"\n{volume}"),
+            format!("ublk = 0\nfuse = \"/run/v\"\n{volume}"),
             format!("unix = \"/run/s\"\nloop = true\n{volume}"),
             format!("sockets = 1\n{volume}"),
             "unix = \"/run/s\"\n[[volume]]\nname = \"a/b\"\npath = \"/v\"\n".to_owned(),

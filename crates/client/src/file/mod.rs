@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use io::RangeLock;
 pub use lease::Lease;
-pub use open::{FileStat, Lasting, OpenOptions};
+pub use open::{FileStat, Instance, Lasting, OpenOptions};
 use smb::push::PushResponse;
 use smb::{CloseRequest, Command, FileId};
 

@@ -46,6 +46,8 @@ pub struct OpenOptions {
     /// By the rules of POSIX: the path is taken literally, and symbolic links are visible. If the connection has
     /// not agreed on these rules ([`crate::ConnectOptions::posix`]) the server decides what that means.
     pub posix: bool,
+    /// Which application opens: it takes the file with it when it comes up elsewhere.
+    pub instance: Option<Instance>,
 }
 
 impl OpenOptions {
@@ -62,6 +64,7 @@ impl OpenOptions {
             security: None,
             lasting: None,
             posix: false,
+            instance: None,
         }
     }
 
@@ -107,6 +110,34 @@ impl OpenOptions {
     #[must_use]
     pub fn with_push(self, push: PushRequest) -> Self {
         Self { push: Some(push), ..self.with_full_lease() }
+    }
+
+    /// The same options, for an application that takes the file from where it ran before: the server closes the open of
+    /// the same application and user on another client, and ends its regions, before this one is there. `create_guid` is
+    /// drawn at random for each open.
+    #[must_use]
+    pub fn with_instance(self, instance: Instance, create_guid: Guid) -> Self {
+        let lasting = Some(Lasting::new(create_guid));
+        Self { instance: Some(instance), lasting, ..self }
+    }
+}
+
+/// An application that opens files on one client at a time. Of two opens the later version keeps the file: an open with
+/// the same version as the one that is there, or an earlier one, is refused.
+///
+/// Spec: MS-SMB2 §2.2.13.2.13, §2.2.13.2.15, §3.3.5.9.13, §3.3.5.9.15.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Instance {
+    /// Names the application.
+    pub id: Guid,
+    /// Grows each time the application comes up anew.
+    pub version: u64,
+}
+
+impl Instance {
+    fn contexts<'a>(self) -> [CreateRequestContext<'a>; 2] {
+        let version = CreateRequestContext::AppInstanceVersion { high: 0, low: self.version };
+        [CreateRequestContext::AppInstanceId(self.id), version]
     }
 }
 
@@ -201,6 +232,7 @@ impl File {
         }
         contexts.extend(options.push.map(CreateRequestContext::Push));
         contexts.extend(options.lasting.map(Lasting::context));
+        contexts.extend(options.instance.into_iter().flat_map(Instance::contexts));
         contexts.extend(options.posix.then_some(CreateRequestContext::Posix { mode: 0 }));
         let security = options.security.as_deref();
         contexts.extend(security.map(CreateRequestContext::SecurityDescriptor));

@@ -3,7 +3,7 @@
 //! ```text
 //!   0 "LFTAILOG" 8 | version 4 | crc 4 | id 16 | sequence 8 | generation 4 | flags 4 | capacity 8 |
 //!  56 start lsn 8 | opened lsn 8 | set epoch 8 | in sync 4 | unit 4 | members 1 | member 1 | least 1 | 0 |
-//!  92 key check 16 | reserved 20
+//!  92 key check 16 | settled lsn 8 (of an archive) | reserved 12
 //! ```
 //! Little-endian, 128 bytes. The label with sequence `n` lies in slot `n % 2`; of two sound labels the one with the
 //! greater sequence is in force. The store that changes a label is the one that makes its checksum right.
@@ -39,7 +39,8 @@ struct Wire {
     least_in_sync: u8,
     padding: u8,
     key_check: [u8; 16],
-    reserved: [u8; 20],
+    settled: U64,
+    reserved: [u8; 12],
 }
 
 const _: () = assert!(size_of::<Wire>() == LABEL_LEN);
@@ -53,6 +54,7 @@ pub(crate) const CAPACITY_MIN: u64 = 4096;
 const MAGIC: [u8; 8] = *b"LFTAILOG";
 const VERSION: u32 = 1;
 const SEALED: u32 = 1;
+const ARCHIVE: u32 = 2;
 
 /// What a member knows of its log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -84,6 +86,8 @@ pub(crate) struct Label {
     pub(crate) member: u8,
     /// The log stops when fewer are in sync.
     pub(crate) least_in_sync: u8,
+    /// Of an archive: what is known to be durable there. No member has it.
+    pub(crate) settled: Option<Lsn>,
 }
 
 impl Label {
@@ -117,8 +121,9 @@ impl Label {
             members: wire.members,
             member: wire.member,
             least_in_sync: wire.least_in_sync,
+            settled: (wire.flags.get() & ARCHIVE != 0).then_some(Lsn(wire.settled.get())),
         };
-        if label.is_sound() && wire.flags.get() & !SEALED == 0 {
+        if label.is_sound() && wire.flags.get() & !(SEALED | ARCHIVE) == 0 {
             Ok(label)
         } else {
             Err(LabelError::Nonsense)
@@ -140,10 +145,15 @@ impl Label {
             && (1..=self.members).contains(&self.least_in_sync)
             && !self.in_sync.is_empty()
             && self.in_sync.is_within(self.members)
+            && self
+                .settled
+                .is_none_or(|lsn| lsn.0 <= u64::MAX / 4 && lsn.0.is_multiple_of(ALIGNMENT))
     }
 
     /// The bytes of the label.
     pub(crate) fn emit(&self) -> [u8; LABEL_LEN] {
+        let sealed = if self.key_check.is_some() { SEALED } else { 0 };
+        let archive = if self.settled.is_some() { ARCHIVE } else { 0 };
         let mut wire = Wire {
             magic: MAGIC,
             version: VERSION.into(),
@@ -151,7 +161,7 @@ impl Label {
             id: self.id,
             sequence: self.sequence.into(),
             generation: self.generation.0.into(),
-            flags: (if self.key_check.is_some() { SEALED } else { 0 }).into(),
+            flags: (sealed | archive).into(),
             capacity: self.capacity.into(),
             start: self.start.0.into(),
             opened: self.opened.0.into(),
@@ -163,7 +173,8 @@ impl Label {
             least_in_sync: self.least_in_sync,
             padding: 0,
             key_check: self.key_check.unwrap_or_default(),
-            reserved: [0; 20],
+            settled: self.settled.unwrap_or_default().0.into(),
+            reserved: [0; 12],
         };
         wire.crc = checksum(wire).into();
         zerocopy::transmute!(wire)
@@ -189,6 +200,12 @@ pub enum LabelError {
     /// The label is damaged, or was being written in a crash.
     #[error("the label of the log is damaged")]
     Checksum,
+    /// An archive, which is no member: [`crate::Archive`] opens it.
+    #[error("this is the archive of a log, and no member of one")]
+    Archive,
+    /// A member of a log, which is no archive.
+    #[error("this is a member of a log, and no archive")]
+    Member,
     /// Another version of this program made the log.
     #[error("the log has format version {found}, this program knows {known}")]
     Version {
@@ -221,6 +238,7 @@ mod tests {
             members: 2,
             member: 1,
             least_in_sync: 1,
+            settled: None,
         }
     }
 
@@ -229,6 +247,8 @@ mod tests {
         assert_eq!(Label::parse(&label().emit()), Ok(label()));
         let sealed = Label { key_check: Some([7; 16]), ..label() };
         assert_eq!(Label::parse(&sealed.emit()), Ok(sealed));
+        let archive = Label { settled: Some(Lsn(192)), ..label() };
+        assert_eq!(Label::parse(&archive.emit()), Ok(archive));
         assert_eq!(label().slot(), SLOT_LEN);
     }
 

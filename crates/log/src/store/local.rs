@@ -31,31 +31,37 @@ impl LocalStore {
     ///
     /// [`LocalStoreError::InUse`] while another program has the log open; otherwise what the operating system says.
     pub fn open(path: &Path, len: u64, options: OpenOptions) -> Result<Self, LocalStoreError> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(LocalStoreError::Open)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
-            if errno == rustix::io::Errno::WOULDBLOCK {
-                LocalStoreError::InUse
-            } else {
-                LocalStoreError::Open(errno.into())
-            }
-        })?;
-        let has = pmem::length(&file)?;
-        if has < len {
-            let flags = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&file, flags, 0, len)
-                .map_err(|errno| LocalStoreError::Reserve { len, cause: errno.into() })?;
-            file.sync_all().map_err(LocalStoreError::Open)?;
-            sync_directory_of(path)?;
-        }
-        let medium = pmem::map_file(&file, has.max(len), options)?;
+        let (file, len) = owned_file(path, len)?;
+        let medium = pmem::map_file(&file, len, options)?;
         Ok(Self { medium, _owned: Some(file) })
     }
+}
+
+/// The file at `path`, locked, with at least `len` bytes that are reserved, and how many it has.
+pub(super) fn owned_file(path: &Path, len: u64) -> Result<(File, u64), LocalStoreError> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(LocalStoreError::Open)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+        if errno == rustix::io::Errno::WOULDBLOCK {
+            LocalStoreError::InUse
+        } else {
+            LocalStoreError::Open(errno.into())
+        }
+    })?;
+    let has = pmem::length(&file)?;
+    if has < len {
+        let flags = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&file, flags, 0, len)
+            .map_err(|errno| LocalStoreError::Reserve { len, cause: errno.into() })?;
+        file.sync_all().map_err(LocalStoreError::Open)?;
+        sync_directory_of(path)?;
+    }
+    Ok((file, has.max(len)))
 }
 
 /// The name of a new file is durable with the file.

@@ -1,5 +1,6 @@
 //! The memory of one member of a log, wherever it is.
 
+mod device;
 mod local;
 mod remote;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use pmem::DurabilityClass;
 
+pub use self::device::DeviceStore;
 pub use self::local::{LocalStore, LocalStoreError};
 pub use self::remote::RemoteStore;
 
@@ -85,6 +87,13 @@ pub struct Worth {
     pub is_emulated: bool,
     /// Whether the bytes are at another machine.
     pub is_remote: bool,
+}
+
+impl Worth {
+    /// Whether a commit is made by instructions of this processor alone.
+    pub(crate) fn is_quick(self) -> bool {
+        !self.is_remote && self.class != DurabilityClass::Storage
+    }
 }
 
 impl fmt::Display for Worth {

@@ -14,22 +14,22 @@ use crate::planted::Planted;
 use crate::store::Store;
 use crate::{CreateOptions, LogError, Lsn, MemberSet, OpenOptions, TailLog};
 
-type Record = (Lsn, Vec<u8>);
+pub(super) type Record = (Lsn, Vec<u8>);
 
 /// What a run did, up to some moment.
 #[derive(Clone, Debug, Default)]
-struct History {
+pub(super) struct History {
     /// Every record that was appended and not trimmed, oldest first.
-    appended: Vec<Record>,
+    pub(super) appended: Vec<Record>,
     /// How many of these were acknowledged.
-    acknowledged: usize,
+    pub(super) acknowledged: usize,
     /// A trim was begun: records before it may be gone, or there.
-    trimming_to: Option<Lsn>,
+    pub(super) trimming_to: Option<Lsn>,
 }
 
 impl History {
     /// Whether a log with these records is what a crash may leave.
-    fn allows(&self, found: &[Record]) -> Result<(), String> {
+    pub(super) fn allows(&self, found: &[Record]) -> Result<(), String> {
         let first = found.first().map_or(Lsn(u64::MAX), |(lsn, _)| *lsn);
         let is_gone =
             |(lsn, _): &&Record| self.trimming_to.is_some_and(|to| *lsn < to) && *lsn < first;
@@ -52,10 +52,14 @@ fn lsns(records: &[Record]) -> Vec<Lsn> {
 
 /// Numbers that a seed decides (xorshift64*).
 #[derive(Debug)]
-struct Numbers(u64);
+pub(super) struct Numbers(u64);
 
 impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -74,7 +78,7 @@ struct Run {
 
 impl Run {
     fn new(recorder: Recorder, seed: u64, history: History) -> Self {
-        let numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let numbers = Numbers::of(seed);
         let mut run = Self { recorder: Arc::new(recorder), numbers, history, acks: AckLog::new() };
         run.note();
         run

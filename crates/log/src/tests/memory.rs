@@ -16,6 +16,7 @@ pub(super) const MEMBER_LEN: u64 = 8192 + 4096;
 pub(super) struct Part {
     medium: Arc<dyn Medium>,
     base: u64,
+    len: u64,
     fails: Arc<AtomicBool>,
 }
 
@@ -25,9 +26,15 @@ impl Part {
         let part = Self {
             medium: Arc::clone(medium),
             base: number * MEMBER_LEN,
+            len: MEMBER_LEN,
             fails: Arc::clone(&fails),
         };
         (Box::new(part), fails)
+    }
+
+    /// Any range.
+    pub(super) fn range(medium: &Arc<dyn Medium>, base: u64, len: u64) -> Box<dyn Store> {
+        Box::new(Self { medium: Arc::clone(medium), base, len, fails: Arc::default() })
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -40,7 +47,7 @@ impl Part {
 
 impl Store for Part {
     fn len(&self) -> u64 {
-        MEMBER_LEN
+        self.len
     }
 
     fn worth(&self) -> Worth {

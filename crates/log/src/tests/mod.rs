@@ -1,6 +1,10 @@
 //! Promises of a log, on memory that fails, forgets and crashes.
 
+mod crash_destaging;
 mod crash_images;
+mod destaging;
+mod ends;
+mod in_async;
 mod members;
 mod memory;
 mod stories;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,14 +26,31 @@ pub(super) enum Listener {
     Unix(UnixListener, UnixPath),
 }
 
-/// The name of a unix socket, removed when the listener ends.
+/// The name of a unix socket, removed when the listener ends, unless another server's socket has it by then.
 #[derive(Debug)]
-pub(super) struct UnixPath(PathBuf);
+pub(super) struct UnixPath {
+    path: PathBuf,
+    /// Device and inode.
+    own: Option<(u64, u64)>,
+}
+
+impl UnixPath {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), own: identity(path) }
+    }
+}
 
 impl Drop for UnixPath {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if identity(&self.path) == self.own {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 impl Listener {
@@ -48,7 +65,7 @@ impl Listener {
             Address::Unix(path) => {
                 let listener = bind_unix(path)?;
                 listener.set_nonblocking(true)?;
-                Ok(Self::Unix(listener, UnixPath(path.clone())))
+                Ok(Self::Unix(listener, UnixPath::new(path)))
             }
         }
     }
@@ -56,7 +73,7 @@ impl Listener {
     pub(super) fn address(&self) -> Address {
         match self {
             Self::Tcp(_, address) => address.clone(),
-            Self::Unix(_, path) => Address::Unix(path.0.clone()),
+            Self::Unix(_, path) => Address::Unix(path.path.clone()),
         }
     }
 
@@ -151,8 +168,10 @@ impl Drop for Leaving {
 /// Binds a socket that only the own user may connect to, from its first moment on.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    // A socket without a listener is what a server that was killed leaves.
-    if is_socket && UnixStream::connect(path).is_err() {
+    // A socket without a listener is what a server that was killed leaves. One that may not be reached, or has no room
+    // for another client, is somebody's.
+    let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).is_err_and(refuses) {
         fs::remove_file(path)?;
     }
     let flags = SocketFlags::CLOEXEC;
@@ -174,3 +193,23 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_another_server_has_bound_meanwhile_is_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sock");
+        let first = Listener::bind(&Address::Unix(path.clone())).unwrap();
+        Listener::bind(&Address::Unix(path.clone())).unwrap_err();
+        // Somebody removes the name, and starts another server.
+        fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&Address::Unix(path.clone())).unwrap();
+        drop(first);
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.exists());
+    }
+}

@@ -24,3 +24,12 @@ pub(super) struct Context {
     /// Number of the current round; wraps to zero.
     pub(super) round: u32,
 }
+
+/// Who looks at the sockets when a round is done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Looks {
+    /// This round.
+    Now,
+    /// The sleep that follows if the round finds nothing else.
+    AtTheSleep,
+}

@@ -9,12 +9,11 @@ use basics::{Key, Table};
 use pmem::Medium;
 
 use super::connections::Connections;
-use super::context::Context;
+use super::context::{Context, Looks};
 use super::fetches::Fetches;
 use super::link::RECEIVE_LEN;
 use super::qp::{End, Phase, Qp};
 use super::regions::Regions;
-use super::round::Looks;
 use super::socket::Network;
 use super::token::Token;
 use super::work_frame::check_local;

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::context::Context;
+use super::context::{Context, Looks};
 use super::engine::SoftEngine;
 use super::link::Link;
 use super::qp::{End, Phase, Qp};
@@ -25,15 +25,6 @@ use super::receive::Input;
 use super::socket::ByteStream as _;
 use super::token::Token;
 use basics::Key;
-
-/// Who looks at the sockets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Looks {
-    /// This round.
-    Now,
-    /// The sleep that follows if the round finds nothing else.
-    AtTheSleep,
-}
 
 impl SoftEngine {
     /// Does one round of work. `true`: there was something to do.

@@ -507,7 +507,7 @@ impl Core {
     }
 
     /// Bytes of each volume where a record begins, or the order ends.
-    pub(super) fn sizes_at(&self, lsn: Lsn) -> Vec<u64> {
+    pub fn sizes_at(&self, lsn: Lsn) -> Vec<u64> {
         let mut sizes = self.label.sizes[..self.config.volumes.len()].to_vec();
         let kept = self.order.range(self.order.start(), lsn);
         kept.for_each(|entry| grow(&mut sizes, entry));

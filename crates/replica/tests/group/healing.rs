@@ -47,7 +47,9 @@ fn a_sector_that_no_member_in_sync_has_fails_the_request_and_nothing_else() {
 #[test]
 fn a_sector_that_cannot_be_read_is_in_the_way_of_no_copy_and_no_comparison() {
     let mut group = Group::new(Plan { members: 3, ..Plan::default() });
-    group.write(0, 0, 0, 1, 1 << 20);
+    for part in 0..4 {
+        group.write(0, 0, part << 18, 1, 1 << 18);
+    }
     group.wait_in_sync(0);
     // The third one is copied whole, from a source that cannot read all.
     group.stop(2);

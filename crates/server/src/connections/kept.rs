@@ -60,14 +60,15 @@ impl Frame<'_> {
         }
     }
 
-    /// Keeps it with so many requests, counted for `whose` they are, or for whom the connection is counted. One that finds
-    /// no room is kept all the same; the transport reads no other before there is some.
+    /// Keeps it with so many requests, and so many bytes that these fetch from the client's memory, counted for `whose`
+    /// they are, or for whom the connection is counted. One that finds no room is kept all the same; the transport reads
+    /// no other before there is some.
     pub(crate) fn keep(
         self,
         link: &Link,
         whose: Option<&Arc<Account>>,
         command: Command,
-        requests: usize,
+        (requests, fetches): (usize, usize),
     ) -> Arc<Kept> {
         let (frame, room) = match self {
             Self::Borrowed(bytes) => (bytes.to_vec().into(), None),
@@ -76,6 +77,7 @@ impl Frame<'_> {
         let mut held = Held { frame: room, ..Held::default() };
         let holder = link.holder();
         let parts = if requests > 1 { requests * COMPOUND_REQUEST_COST } else { 0 };
+        let parts = parts.saturating_add(fetches);
         let cost = if held.frame.is_some() { parts } else { frame.len() + REQUEST_COST + parts };
         if cost > 0
             && let Some(holder) = whose.or(holder.as_ref())
@@ -89,7 +91,7 @@ impl Frame<'_> {
                 link.set_crowded(Some(Arc::clone(holder)));
             }
         }
-        Arc::new(Kept { frame, parts, held: Mutex::new(held) })
+        Arc::new(Kept { frame, parts, fetches, held: Mutex::new(held) })
     }
 }
 
@@ -97,8 +99,9 @@ impl Frame<'_> {
 #[derive(Debug)]
 pub(crate) struct Kept {
     frame: InFrame,
-    /// Bytes that the requests of a compound take beside it.
+    /// Bytes that the requests of a compound take beside it, and those that are fetched.
     parts: usize,
+    fetches: usize,
     held: Mutex<Held, order::Kept>,
 }
 
@@ -124,7 +127,20 @@ impl Kept {
         self.held().made = bytes;
     }
 
-    /// Bytes that are kept for it: of the frame, of the requests of a compound, and of the answers made so far.
+    /// Waits for room for what it fetches, where there was none when it came. Whoever waits holds none.
+    pub(crate) async fn room_to_fetch(&self, whose: (&Arc<Account>, &Arc<Account>)) {
+        let has_room = {
+            let held = self.held();
+            held.requests.is_some() || held.waiting.is_some()
+        };
+        if self.fetches > 0 && !has_room {
+            let room = Room::take(whose, Resource::Requests, self.len_kept() + REQUEST_COST).await;
+            self.held().requests = Some(room);
+        }
+    }
+
+    /// Bytes that are kept for it: of the frame, of the requests of a compound with what they fetch, and of the answers
+    /// made so far.
     pub(crate) fn len_kept(&self) -> usize {
         let made = self.held().made;
         self.frame.len().saturating_add(self.parts).saturating_add(made)
@@ -174,7 +190,7 @@ impl Kept {
 
 impl From<Vec<u8>> for Kept {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { frame: bytes.into(), parts: 0, held: Mutex::default() }
+        Self { frame: bytes.into(), parts: 0, fetches: 0, held: Mutex::default() }
     }
 }
 
@@ -205,7 +221,8 @@ mod tests {
         let link = rig.link();
         let whose = rig.core.connections.accounts.of(&Identity::User("user".into()));
         let used_up = link.account.try_take(Resource::Requests, REQUESTS_PER_CONNECTION_MAX);
-        let keep = |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command, 1);
+        let keep =
+            |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command, (1, 0));
         let kept: Vec<_> = (0..RELEASES_PER_CONNECTION_MAX).map(|_| keep(Command::CLOSE)).collect();
         assert!(used_up.is_some() && !link.is_crowded());
         // It is kept all the same, and none is read after it.
@@ -216,6 +233,36 @@ mod tests {
         let write = keep(Command::WRITE);
         assert!(link.is_crowded(), "it releases nothing");
         drop(write);
+    }
+
+    #[tokio::test]
+    async fn what_a_request_fetches_is_counted_before_it_is_fetched() {
+        const LEN: usize = 8 << 20;
+        let rig = Rig::new();
+        let link = rig.link();
+        let user = rig.core.connections.accounts.of(&Identity::User("user".into()));
+        let whose = (&link.account, &user);
+        let keep =
+            || Frame::Borrowed(&mut [0; 64]).keep(link, Some(&user), Command::WRITE, (1, LEN));
+        let kept: Vec<_> = (0..3).map(|_| keep()).collect();
+        assert!(user.held(Resource::Requests) >= 3 * LEN && !link.is_crowded());
+        kept[0].room_to_fetch(whose).await;
+        assert!(user.held(Resource::Requests) < 4 * LEN, "it has its room");
+        // There is none for a fourth, which fetches nothing before there is; no other is taken behind it.
+        let late = keep();
+        assert!(link.is_crowded());
+        let mut waits = std::pin::pin!(late.room_to_fetch(whose));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        drop(kept);
+        assert!(waits.as_mut().poll(&mut context).is_ready());
+        let held = user.held(Resource::Requests);
+        assert!((LEN..LEN + 2 * REQUEST_COST).contains(&held), "{held}");
+        // What it waits for lasts: the bytes go with it.
+        assert!(late.begin_wait(whose));
+        let held = (user.held(Resource::Requests), user.held(Resource::Waiting));
+        assert!(held.0 == 0 && held.1 >= LEN, "{held:?}");
+        link.set_crowded(None);
     }
 
     #[tokio::test]
@@ -232,7 +279,7 @@ mod tests {
             (Frame::Owned(vec![0; 64].into(), room), 0),
         ];
         for (frame, other) in frames {
-            let kept = frame.keep(link, Some(&whose), Command::ECHO, 4_000);
+            let kept = frame.keep(link, Some(&whose), Command::ECHO, (4_000, 0));
             let expected = 64 + other + cost;
             assert!(counted(Resource::Requests).0 >= expected, "{:?}", counted(Resource::Requests));
             assert!(kept.begin_wait((&link.account, &whose)));

@@ -38,7 +38,12 @@ pub(crate) trait RemoteMemory: Debug + Send + Sync {
     fn recycle(&self, buffer: Vec<u8>);
 
     /// [`RemoteMemory::push`] where that needs no waiting; `None` where it does.
-    fn try_push(&self, data: Vec<u8>, descriptors: &[u8]) -> Option<Result<(), NtStatus>>;
+    fn try_push(
+        &self,
+        data: Vec<u8>,
+        descriptors: &[u8],
+        room: Option<Room>,
+    ) -> Option<Result<(), NtStatus>>;
 
     /// What [`RemoteMemory::pull`] would bring, if it is here already.
     fn try_pull(&self, len: u32, descriptors: &[u8]) -> Option<Vec<u8>>;
@@ -46,8 +51,8 @@ pub(crate) trait RemoteMemory: Debug + Send + Sync {
     /// The final answer to a message, which is queued from now on, invalidates the first token.
     fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]);
 
-    /// Writes `data` across the peer's buffers, in their order.
-    fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()>;
+    /// Writes `data` across the peer's buffers, in their order. The data has `room` until all of it has left.
+    fn push(&self, data: Vec<u8>, descriptors: &[u8], room: Option<Room>) -> Transfer<()>;
 
     /// Reads `len` bytes out of the peer's buffers, in their order.
     fn pull(&self, len: u32, descriptors: &[u8]) -> Transfer<Vec<u8>>;

@@ -3,7 +3,8 @@
 //! Read from the fixed part of the request alone; a request that is too short asks for nothing, and is
 //! refused when its turn comes.
 //!
-//! Spec: MS-SMB2 §2.2.19 (READ), §2.2.31 (IOCTL), §2.2.33 (QUERY_DIRECTORY), §2.2.37 (QUERY_INFO).
+//! Spec: MS-SMB2 §2.2.19 (READ), §2.2.31 (IOCTL), §2.2.33 (QUERY_DIRECTORY), §2.2.37 (QUERY_INFO), §2.2.21
+//! (WRITE).
 
 use smb::{Command, Header};
 
@@ -22,7 +23,19 @@ pub(crate) fn bytes(header: &Header, pdu: &[u8]) -> usize {
     field.map_or(0, |bytes| usize::try_from(u32::from_le_bytes(*bytes)).unwrap_or(usize::MAX))
 }
 
-/// The same of what `pdu` pays for: one that asks for more than its credits pay for is refused before it is carried out.
+/// Bytes that a WRITE has the server fetch from its client's memory, if it pays for them.
+pub(crate) fn fetched(link: &Link, header: &Header, pdu: &[u8]) -> usize {
+    if header.command != Command::WRITE || link.remote_memory().is_none() {
+        return 0;
+    }
+    let body = pdu.get(Header::LEN + WRITE_CHANNEL..).and_then(|rest| rest.first_chunk::<8>());
+    let Some([c0, c1, c2, c3, length @ ..]) = body else { return 0 };
+    let length = u32::from_le_bytes(*length);
+    let may = [c0, c1, c2, c3] != [&0; 4] && is_paid(link, header, length);
+    if may { usize::try_from(length).unwrap_or(usize::MAX) } else { 0 }
+}
+
+/// [`bytes`] of what `pdu` pays for: one that asks for more than its credits pay for is refused before it is carried out.
 pub(crate) fn paid(link: &Link, header: &Header, pdu: &[u8]) -> usize {
     let asked = bytes(header, pdu);
     let is_paid = u32::try_from(asked).is_ok_and(|asked| is_paid(link, header, asked));
@@ -40,6 +53,8 @@ pub(crate) fn is_paid(link: &Link, header: &Header, bytes: u32) -> bool {
 const LENGTH: usize = 4;
 const LISTING_LENGTH: usize = 28;
 const OUTPUT_LENGTH: usize = 44;
+/// Channel, with RemainingBytes behind it.
+const WRITE_CHANNEL: usize = 32;
 
 #[cfg(test)]
 mod tests {

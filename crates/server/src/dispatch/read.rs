@@ -15,10 +15,10 @@ use super::frame::Outcome;
 use super::frame::malformed;
 use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
-use crate::state::Open;
 use crate::state::changes::Read;
 use crate::state::range::LockRange;
 use crate::state::reads::{Reading, Rest, Sight};
+use crate::state::{Open, Room};
 use crate::status::OrStatus as _;
 
 /// A READ that may go ahead.
@@ -54,12 +54,12 @@ impl Plan {
 }
 
 /// Answers on the spot, or `None`: it would have to wait. What is left in `rest` belongs to the
-/// answer and follows it.
+/// answer and follows it; bytes that RDMA moves keep the `room` of the answer.
 pub(super) fn now(
     asker: Asker<'_>,
     pdu: &[u8],
     out: &mut Vec<u8>,
-    rest: &mut Option<Rest>,
+    (rest, room): (&mut Option<Rest>, &mut Option<Room>),
 ) -> Option<Outcome> {
     let request = match ReadRequest::parse(pdu) {
         Ok(request) => request,
@@ -76,7 +76,7 @@ pub(super) fn now(
         Err(status) => return Some(Err(status)),
     };
     if request.channel != Channel::NONE {
-        return remote_now(asker, &plan, request.channel_info, out);
+        return remote_now(asker, &plan, (request.channel_info, room), out);
     }
     if let Some(remainder) = begin(asker, &plan) {
         let begun = match plan.begin_read() {
@@ -142,7 +142,7 @@ fn begin(asker: Asker<'_>, plan: &Plan) -> Option<Remainder> {
 fn remote_now(
     asker: Asker<'_>,
     plan: &Plan,
-    descriptors: &[u8],
+    (descriptors, room): (&[u8], &mut Option<Room>),
     out: &mut Vec<u8>,
 ) -> Option<Outcome> {
     let memory = asker.link.remote_memory().filter(|_| !plan.is_long())?;
@@ -165,7 +165,7 @@ fn remote_now(
             return Some(Err(status));
         }
     };
-    let pushed = memory.try_push(data, descriptors)?;
+    let pushed = memory.try_push(data, descriptors, room.take())?;
     Some(pushed.map(|()| {
         ReadResponse::emit_header(out, 0, count);
         NtStatus::SUCCESS
@@ -187,7 +187,9 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
     let data = read.await??;
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     finish(Ok(count), &plan)?;
-    memory.push(data, descriptors).await?;
+    // The answer is short: the room that was taken for it is that of the bytes.
+    let room = call.frame.take_answers(data.len());
+    memory.push(data, descriptors, room).await?;
     ReadResponse::emit_header(out, 0, count);
     Ok(NtStatus::SUCCESS)
 }

@@ -26,7 +26,7 @@ use super::frame;
 use super::job::{Element, Job};
 use super::proof::{Proof, Proven, Unproven, relate};
 use super::router::{Now, answer_now};
-use super::{negotiate, session_setup};
+use super::{asked, negotiate, session_setup};
 use crate::connections::{Channel, Frame};
 
 impl Connection {
@@ -114,7 +114,11 @@ impl Connection {
             let command = first.header.command;
             let whose = elements.iter().find_map(Element::channel);
             let whose = whose.map(|channel| &channel.session.account);
-            let frame = frame.keep(&link, whose, command, elements.len());
+            let fetched = |one: &Element| {
+                asked::fetched(&link, &one.header, &frame.bytes()[one.range.clone()])
+            };
+            let fetches = elements.iter().map(fetched).fold(0, usize::saturating_add);
+            let frame = frame.keep(&link, whose, command, (elements.len(), fetches));
             self.room = Job { core, link, frame, elements, sealed: proof.sealed }.start(out);
         }
         Ok(())
@@ -181,6 +185,7 @@ impl Connection {
             }
             return Ok(());
         }
+        let fetches = asked::fetched(&self.link, &header, &frame.bytes()[start..]);
         // What stands behind the longest body of its command is no part of it.
         let whole = frame.bytes().len();
         let longest = header.command.request_len_max().map_or(whole, |max| start + max);
@@ -189,7 +194,7 @@ impl Connection {
         let element = Element { header, range, admitted, turn, prepared };
         let (core, link) = (Arc::clone(&self.core), Arc::clone(&self.link));
         let whose = element.channel().map(|channel| &channel.session.account);
-        let frame = frame.keep(&link, whose, header.command, 1);
+        let frame = frame.keep(&link, whose, header.command, (1, fetches));
         let elements = vec![element];
         self.room = Job { core, link, frame, elements, sealed: proof.sealed }.start(out);
         Ok(())

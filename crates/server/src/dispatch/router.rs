@@ -44,7 +44,7 @@ pub(crate) fn answer_now(
     }
     // Whoever has no room for a long answer waits for it as a job.
     let asked = asked::bytes(header, pdu);
-    let room = match asked > ANSWER_UNCOUNTED_MAX {
+    let mut room = match asked > ANSWER_UNCOUNTED_MAX {
         true => match asker.try_room(asked) {
             None => return Ok(Now::Later(turn, None)),
             room => room,
@@ -60,7 +60,7 @@ pub(crate) fn answer_now(
         _ if is_expired(header, asker.channel, asker.core) => {
             Some(Err(NtStatus::NETWORK_SESSION_EXPIRED))
         }
-        Command::READ => read::now(asker, pdu, out, &mut rest),
+        Command::READ => read::now(asker, pdu, out, (&mut rest, &mut room)),
         Command::WRITE => write::now(asker, pdu, out, &mut prepared),
         Command::FLUSH => flush::now(asker, pdu, out),
         Command::ECHO => Some(echo(pdu, out)),

@@ -91,6 +91,9 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         Source::Client(place) => {
             let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
             let len = u32::try_from(length).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+            // The connection takes no other request while this one waits: it is counted as short of room.
+            let whose = (&call.link.account, &call.session().account);
+            call.wait_for_work(call.frame.room_to_fetch(whose)).await?;
             let transfer = memory.pull(len, &call.pdu()[place]);
             Source::Fetched(call.wait_for_work(transfer).await??)
         }

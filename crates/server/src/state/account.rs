@@ -83,9 +83,9 @@ impl Account {
         self.maxima.of(what).saturating_sub(left)
     }
 
-    /// The lowest of this account and those above it to which nothing is left.
-    pub(crate) fn used_up(&self, what: Resource) -> Option<&Self> {
-        self.and_above().find(|account| account.left[what as usize].available_permits() == 0)
+    /// The lowest of this account and those above it to which less than so much is left.
+    pub(crate) fn used_up(&self, what: Resource, amount: usize) -> Option<&Self> {
+        self.and_above().find(|account| account.left[what as usize].available_permits() < amount)
     }
 
     /// Whether it is that account, or below it.
@@ -233,6 +233,12 @@ impl Room {
     pub(crate) fn shrink(&mut self, amount: usize) {
         self.of_connection.shrink(amount);
         self.of_holder.shrink(amount);
+    }
+
+    /// Holds what another one of the same accounts holds, too.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.of_connection.absorb(other.of_connection);
+        self.of_holder.absorb(other.of_holder);
     }
 
     /// Whether another connection waits for it.

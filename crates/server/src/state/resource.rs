@@ -4,6 +4,7 @@ use tokio::sync::Semaphore;
 
 use crate::limits::{
     ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
+    BACKLOG_MAX, BACKLOG_OF_GUESTS_MAX, BACKLOG_PER_CONNECTION_MAX, BACKLOG_PER_USER_MAX,
     GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
     LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
     NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX, PIPES_OF_GUESTS_MAX,
@@ -23,6 +24,8 @@ pub(crate) enum Resource {
     Answers,
     /// Bytes of requests that are worked on.
     Requests,
+    /// Bytes of requests of SMB Direct that wait before they are looked at.
+    Backlog,
     /// Bytes of requests that wait for other clients.
     Waiting,
     /// Requests that release something, where there is no room for requests.
@@ -77,6 +80,7 @@ impl Maxima {
         Self::UNBOUNDED
             .with(Resource::Answers, ANSWERS_PER_CONNECTION_MAX)
             .with(Resource::Requests, REQUESTS_PER_CONNECTION_MAX)
+            .with(Resource::Backlog, BACKLOG_PER_CONNECTION_MAX)
             .with(Resource::Waiting, WAITING_PER_CONNECTION_MAX)
             .with(Resource::Releases, RELEASES_PER_CONNECTION_MAX)
             .with(Resource::Jobs, JOBS_PER_CONNECTION_MAX)
@@ -88,6 +92,7 @@ impl Maxima {
         Self::UNBOUNDED
             .with(Resource::Answers, ANSWERS_PER_USER_MAX)
             .with(Resource::Requests, REQUESTS_PER_USER_MAX)
+            .with(Resource::Backlog, BACKLOG_PER_USER_MAX)
             .with(Resource::Waiting, WAITING_PER_USER_MAX)
             .with(Resource::Jobs, JOBS_PER_USER_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
@@ -107,6 +112,7 @@ impl Maxima {
         Self::UNBOUNDED
             .with(Resource::Answers, ANSWERS_OF_GUESTS_MAX)
             .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
+            .with(Resource::Backlog, BACKLOG_OF_GUESTS_MAX)
             .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
             .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
@@ -124,6 +130,7 @@ impl Maxima {
         Self::UNBOUNDED
             .with(Resource::Answers, ANSWERS_MAX)
             .with(Resource::Requests, REQUESTS_MAX)
+            .with(Resource::Backlog, BACKLOG_MAX)
             .with(Resource::Waiting, WAITING_MAX)
             .with(Resource::Jobs, JOBS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)

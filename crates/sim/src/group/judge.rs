@@ -43,8 +43,8 @@ impl World<'_> {
             }
             let Some(sum) = core.sum_before(core.applied()) else { continue };
             self.sums.probes += 1;
-            // What its ring says beyond has grown no volume yet: nothing was ever there.
-            let volumes = shown(&member.disk.volumes, core.sizes());
+            // What its ring says beyond has grown no volume yet.
+            let volumes = shown(&member.disk.volumes, &core.sizes_at(core.applied()));
             if let Err(fault) = self.truth.is_behind(sum, &volumes) {
                 self.fault =
                     Some(format!("{} says it is a copy at {}: {fault}", member.id, core.applied()));

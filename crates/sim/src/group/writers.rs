@@ -61,18 +61,18 @@ impl World<'_> {
         let size = process.core.sizes()[usize::from(volume)] / CELL;
         let first = self.chance.below(size);
         let mut len = (1 + self.chance.below(3)).min(size - first);
-        let (mut at, mut kind) = (first, Kind::Write);
+        let (mut begin, mut kind) = (first, Kind::Write);
         match self.chance.below(80) {
             0..4 => kind = Kind::Mark,
             4..8 => kind = Kind::Zero,
             8..16 => kind = Kind::Trim,
             16 if size < CELLS => {
                 len = (1 + self.chance.below(2)).min(CELLS - size);
-                (at, kind) = (size, Kind::Resize);
+                (begin, kind) = (size, Kind::Resize);
             }
             _ => {}
         }
-        let extent = Extent { volume, offset: at * CELL, len: len * CELL };
+        let extent = Extent { volume, offset: begin * CELL, len: len * CELL };
         let (stamp, first_sum, time_ns) = (self.next_stamp, self.next_sum, self.now);
         let Some(process) = self.process(member) else { return false };
         if process.touches(extent) {

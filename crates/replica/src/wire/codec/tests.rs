@@ -244,7 +244,7 @@ fn a_head_that_no_member_sends_is_refused() {
     assert_eq!(head(|head| head[0] = b'X'), WireError::PeerMagic(*b"XR"));
     assert_eq!(head(|head| head[2] = 9), WireError::PeerVersion { found: 9, known: 1 });
     assert_eq!(head(|head| head[3] = 0), WireError::PeerKind(0));
-    assert_eq!(head(|head| head[3] = 24), WireError::PeerKind(24));
+    assert_eq!(head(|head| head[3] = 26), WireError::PeerKind(26));
     assert_eq!(head(|head| head[3] = 0x80), WireError::PeerKind(0x80));
     assert_eq!(head(|head| head[4] = 1), WireError::PeerBodyLen { kind: ALIVE, len: 1, max: 0 });
     assert_eq!(head(|head| head[11] = 1), WireError::PayloadLen { len: 1 << 24 });
@@ -303,6 +303,18 @@ fn lists_beyond_their_bounds_are_refused_before_they_are_read() {
     digests.truncate(17);
     digests.extend_from_slice(&1024_u32.to_le_bytes());
     assert_eq!(decode(&raw(DIGESTS, 0, &digests)), Err(WireError::PeerShort("Digests.digests")));
+}
+
+#[test]
+fn a_source_asks_for_no_more_bytes_at_once_than_one_answer_may_have() {
+    let encoded = |len| {
+        let (epoch, at) = (Epoch::default(), Lsn(64));
+        let extent = Extent { volume: 0, offset: 0, len };
+        let mut out = Vec::new();
+        encode(&Message::Fetch { epoch, at, extent }, 0, &mut out).map(|()| out.len())
+    };
+    assert!(encoded(FETCHED_MAX).is_ok());
+    assert_eq!(encoded(FETCHED_MAX + 1), Err(WireError::Value("extent")));
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Link {
         let room = Room::try_take(whose, Resource::Notices, 1);
         let room = room.or_else(|| {
             let of_connection = || Room::try_take_of_connection(whose, Resource::Notices, 1);
-            self.cut_fullest(&holder).then(of_connection).flatten()
+            self.cut_fullest(&holder, Resource::Notices, 1).then(of_connection).flatten()
         });
         match room {
             Some(room) => self.deliver(Parcel { frame, room: Some(room) }),
@@ -25,17 +25,17 @@ impl Link {
         }
     }
 
-    // Ends the connection with most notices of those that share the bound which is used up. False if it is this one.
-    //
-    // All connections are gone through once for each that ends, not for each notice: the one that was told to end is
-    // taken for the fullest as long as it has more notices than this one.
-    fn cut_fullest(&self, holder: &Account) -> bool {
-        let what = Resource::Notices;
-        if self.is_cut() || self.account.used_up(what).is_some() {
+    /// Ends the connection that holds most, of those that share the bound of which `amount` more is not left. False if
+    /// it is this one.
+    ///
+    /// All connections are gone through once for each that ends, not for each time: the one that was told to end is
+    /// taken for the fullest as long as it holds more than this one.
+    pub(crate) fn cut_fullest(&self, holder: &Account, what: Resource, amount: usize) -> bool {
+        if self.is_cut() || self.account.used_up(what, amount).is_some() {
             return false;
         }
         // Some may have left meanwhile.
-        let Some(used_up) = holder.used_up(what) else { return true };
+        let Some(used_up) = holder.used_up(what, amount) else { return true };
         let held = self.account.held(what);
         if used_up.held_by_ending(what) > held {
             return true;
@@ -49,7 +49,8 @@ impl Link {
         fullest.inspect(|link| link.cut()).is_some()
     }
 
-    fn is_cut(&self) -> bool {
+    /// Whether the connection has to end, what is queued with it.
+    pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::SeqCst)
     }
 

@@ -50,12 +50,18 @@ impl Link {
     /// Bytes of answers it holds, if somebody waits for memory that it holds, of requests or of answers. It may have
     /// sessions of several users: then it counts for each of them.
     pub(crate) fn wanted_answers(&self) -> Option<usize> {
-        let channels = self.channels.lock();
-        let is_wanted = [Resource::Answers, Resource::Requests].into_iter().any(|what| {
-            let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
-            self.account.held(what) > 0 && channels.values().any(is_wanted)
-        });
-        is_wanted.then(|| self.account.held(Resource::Answers))
+        let is_wanted = [Resource::Answers, Resource::Requests].map(|what| self.is_wanted(what));
+        is_wanted.contains(&true).then(|| self.account.held(Resource::Answers))
+    }
+
+    /// Bytes of requests it holds, if somebody waits for that memory.
+    pub(crate) fn wanted_requests(&self) -> Option<usize> {
+        self.is_wanted(Resource::Requests).then(|| self.account.held(Resource::Requests))
+    }
+
+    fn is_wanted(&self, what: Resource) -> bool {
+        let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
+        self.account.held(what) > 0 && self.channels.lock().values().any(is_wanted)
     }
 
     /// Counts it among the connections of a user, if it is not among another's; false when those are too many.
@@ -66,6 +72,16 @@ impl Link {
             let _ = self.place.set(place);
         }
         true
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    /// As if this user, or a guest, had logged on.
+    pub(crate) fn belong_to(self: &Arc<Self>, account: Arc<Account>, is_guest: bool) {
+        let holder = if is_guest { &self.guests } else { &self.user };
+        holder.set(account).unwrap();
+        self.enlist();
     }
 }
 

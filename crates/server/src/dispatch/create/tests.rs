@@ -162,6 +162,54 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_file_that_one_request_has_to_itself_is_not_opened() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let path = SharePath::parse("f").unwrap();
+    let found = share.locate(&path).unwrap().found.unwrap();
+    let node = core.files.nodes.existing(found.key).unwrap();
+    let enter = || {
+        let (wish, seen) = (wish(&rig, "f", 1), core.files.nodes.takings.seen());
+        let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
+        let path = path.clone();
+        let record = enter::new_record(&core.files, &wish, &share, sharing, path, found.key);
+        enter::enter(&core.files, &node, &wish, record.unwrap(), &seen).unwrap()
+    };
+    let claimed = node.lock().begin_claim(&node);
+    assert!(matches!(enter(), Entered::Wait(Attempt::Going(_))));
+    drop(claimed);
+    assert!(matches!(enter(), Entered::Now(None)));
+    rig.close(one.id).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_overwritten_is_kept_from_who_opens_and_who_maps_until_it_is_empty() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let path = SharePath::parse("f").unwrap();
+    let found = share.locate(&path).unwrap().found.unwrap();
+    let node = core.files.nodes.existing(found.key).unwrap();
+    let enter = |disposition| {
+        let request = CreateRequest { options: CreateOptions::empty(), ..request("f", 1) };
+        let (wish, seen) = (wish_of(&rig, request, disposition), core.files.nodes.takings.seen());
+        let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
+        let path = path.clone();
+        let record = enter::new_record(&core.files, &wish, &share, sharing, path, found.key);
+        enter::enter(&core.files, &node, &wish, record.unwrap(), &seen).unwrap()
+    };
+    let emptying = enter(CreateDisposition::OVERWRITE);
+    assert!(matches!(emptying, Entered::Now(Some(_))));
+    assert!(node.lock().resizing > 0, "a region would show the old length");
+    assert!(matches!(enter(CreateDisposition::OPEN), Entered::Wait(Attempt::Going(_))));
+    drop(emptying);
+    assert_eq!(node.lock().resizing, 0);
+    assert!(matches!(enter(CreateDisposition::OPEN), Entered::Now(None)));
+    rig.close(one.id).await;
+}
+
+#[tokio::test]
 async fn a_file_that_lost_its_name_after_it_was_found_is_not_opened() {
     let rig = Rig::new();
     let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();

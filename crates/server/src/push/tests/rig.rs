@@ -468,6 +468,17 @@ impl Outbox for Nowhere {
     fn close(&self) {}
 }
 
+/// A connection of its own whose peer says nothing, of this user or of a stranger.
+pub(crate) fn silent_link(rig: &Rig, who: Option<&Identity>) -> Arc<Link> {
+    let (address, connections) = (rig.link.peer, Arc::clone(&rig.core.connections));
+    let link = Arc::new(Link::new(connections, address, address, Box::new(Nowhere), None));
+    link.agreed.set(agreed()).unwrap();
+    if let Some(who) = who {
+        link.belong_to(rig.core.connections.accounts.of(who), who.is_guest());
+    }
+    link
+}
+
 fn agreed() -> Agreed {
     Agreed {
         dialect: Dialect::SMB_3_1_1,

@@ -50,6 +50,15 @@ pub(super) enum End {
     /// More requests with tokens to invalidate than the SMB2 credits allow.
     #[error("peer has more requests under way than it has credits")]
     PeerTooManyRequests,
+    /// The connections of its user, or of all guests, hold too much together: requests that wait, or notices.
+    #[error("the connections of its user hold too much together, and this one most of it")]
+    PeerHoldsMost,
+    /// The peer takes answers too slowly, or not at all.
+    #[error("peer does not take its answers")]
+    PeerDoesNotRead,
+    /// The peer serves the server's RDMA Reads too slowly for those who wait for the memory.
+    #[error("peer serves RDMA Reads slowly, and others wait for the memory")]
+    PeerServesSlowly,
     /// The server made an answer without a length prefix.
     #[error("an answer is not a whole frame")]
     LocalFrame,

@@ -5,6 +5,7 @@
 //! credits.
 
 use std::mem;
+use std::sync::Arc;
 
 use super::error::End;
 use super::inspect::{self, Fetch, Look, Place};
@@ -66,7 +67,7 @@ impl Peer {
             self.receives.post(turn.engine, slot)?;
             self.receives_posted(1);
         }
-        if is_whole { self.request(turn, frame) } else { Ok(()) }
+        if is_whole { self.request(turn, frame) } else { self.count_held() }
     }
 
     /// Handles a whole frame of the peer.
@@ -79,14 +80,18 @@ impl Peer {
             let mut kept = self.mailbox.buffer();
             kept.extend_from_slice(frame);
             let end = PullEnd::Request(kept);
-            return self.transfers.begin(Pull::new(cursor, len, end));
+            self.transfers.begin(Pull::new(cursor, len, end))?;
+            return self.count_held();
         }
         self.handle(turn, frame, place, None)
     }
 
     /// Handles the end of an RDMA Read.
     pub(super) fn read_done(&mut self, turn: &mut Turn<'_>, slot: u16) -> Result<(), End> {
-        let Some(pull) = self.transfers.read_done(slot, turn.now)? else { return Ok(()) };
+        let Some(pull) = self.transfers.read_done(slot, turn.now, &mut self.progress.fetched)?
+        else {
+            return Ok(());
+        };
         self.transfers.yield_staging(turn.engine, &mut turn.shared.budget);
         match pull.into_parts() {
             (data, PullEnd::Reply(reply)) => {
@@ -115,14 +120,11 @@ impl Peer {
         place: Place,
         fetched: Option<Fetched>,
     ) -> Result<(), End> {
-        if self.smb.is_none() || !self.backlog.is_empty() || self.is_ahead() {
+        if self.smb.is_none() || !self.backlog.is_empty() || self.has_to_wait(turn) {
             let waiting = Waiting { frame: frame.to_vec(), place, fetched };
             self.backlog_bytes += waiting.cost();
-            if self.backlog_bytes > BACKLOG_MAX {
-                return Err(End::PeerTooManyRequests);
-            }
             self.backlog.push_back(waiting);
-            return Ok(());
+            return self.count_held();
         }
         match place {
             Place::Here => self.handle_here(turn, frame, fetched),
@@ -172,13 +174,15 @@ impl Peer {
     ) -> Result<bool, End> {
         let mut worked = false;
         while self.smb.is_some()
-            && !self.is_ahead()
             && *most > 0
+            && !self.backlog.is_empty()
+            && !self.has_to_wait(turn)
             && let Some(waiting) = self.backlog.pop_front()
         {
             worked = true;
             *most -= 1;
             self.backlog_bytes -= waiting.cost();
+            self.count_held()?;
             let Waiting { mut frame, place, fetched } = waiting;
             match place {
                 Place::Here => self.handle_here(turn, &mut frame, fetched)?,
@@ -190,12 +194,38 @@ impl Peer {
 
     /// Whether requests that waited can be handled now.
     pub(super) fn has_backlog(&self) -> bool {
-        !self.is_ending && self.smb.is_some() && !self.backlog.is_empty() && !self.is_ahead()
+        !self.is_ending
+            && self.smb.is_some()
+            && !self.backlog.is_empty()
+            && !self.is_ahead()
+            && !self.link.is_crowded()
+    }
+
+    /// Whether the next request has to wait: for answers to leave, or for room for requests of its user.
+    fn has_to_wait(&mut self, turn: &Turn<'_>) -> bool {
+        if self.link.is_crowded() {
+            self.wait_for_room(turn);
+        }
+        self.is_ahead() || self.link.is_crowded()
+    }
+
+    /// Has the peer told when there is room again, unless there is some by now.
+    #[cold]
+    pub(super) fn wait_for_room(&mut self, turn: &Turn<'_>) {
+        self.link.look_for_request_room();
+        if self.waits_for_room.is_none() && self.link.is_crowded() {
+            let (link, mailbox) = (Arc::clone(&self.link), Arc::clone(&self.mailbox));
+            let task = turn.shared.core.runtime.spawn(async move {
+                link.request_room().await;
+                let _ = mailbox.post(Item::Room);
+            });
+            self.waits_for_room = Some(task.abort_handle());
+        }
     }
 
     /// Whether no more answers are made before some have left: no account counts those that are made at once.
     fn is_ahead(&self) -> bool {
-        self.queued_bytes + self.made_bytes > GATHERED_MAX
+        self.queued_bytes + self.made_bytes + self.mailbox.uncounted() > GATHERED_MAX
     }
 
     /// Whether more bytes wait for the SMB side than should.
@@ -205,15 +235,8 @@ impl Peer {
 
     /// Whether the peer has to receive answers before it gets more credits.
     pub(super) fn is_congested(&self) -> bool {
-        let link = self.smb.as_ref().map(|smb| &smb.0.connection.link);
-        // Checked again when one of the connection's requests is done and has an answer to send.
-        let is_crowded = link.is_some_and(|link| {
-            if link.is_crowded() {
-                link.look_for_request_room();
-            }
-            link.is_crowded()
-        });
-        is_crowded || self.queued_bytes + self.backlog_bytes > CONGESTED_AT
+        let held = self.queued_bytes + self.backlog_bytes + self.transfers.kept_bytes();
+        self.link.is_crowded() || held > CONGESTED_AT
     }
 }
 
@@ -222,10 +245,7 @@ impl Peer {
 const CONGESTED_AT: usize = 4 << 20;
 /// Waiting requests that are handled in a row; then other peers of the engine have their turn.
 pub(super) const BACKLOG_TURN: usize = 128;
-/// Bytes of requests that may wait for a request in a task: as much as a peer with all its SMB2
-/// credits can have in flight. Half of the receive buffers stay posted whatever waits.
-const BACKLOG_MAX: usize = 32 << 20;
 /// The cost of a waiting request beside its bytes, so that empty requests count too.
-const WAITING_COST: usize = 128;
+pub(super) const WAITING_COST: usize = 128;
 /// A frame buffer larger than this is not reused.
 const FRAME_KEEP_MAX: usize = 1 << 20;

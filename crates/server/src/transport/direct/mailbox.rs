@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use basics::ordered::{Mutex, MutexGuard};
@@ -44,6 +44,8 @@ pub(super) enum Item {
     Pull(Pull),
     /// A task returns the SMB side of the connection.
     Home(Box<Home>),
+    /// There may be room again for requests of the connection.
+    Room,
     /// Ends the connection when earlier items have left.
     Close,
     /// Ends the connection at once if no user has logged on: it makes room for a new connection.
@@ -56,6 +58,8 @@ pub(super) struct Mailbox {
     id: DirectId,
     doorbell: Arc<Doorbell>,
     state: Mutex<State, order::Connection>,
+    /// Bytes of pushes that no account counts and that are not posted.
+    uncounted: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +81,7 @@ pub(super) struct Fetched {
 
 impl Mailbox {
     pub(super) fn new(id: DirectId, doorbell: Arc<Doorbell>) -> Self {
-        Self { id, doorbell, state: Mutex::default() }
+        Self { id, doorbell, state: Mutex::default(), uncounted: AtomicUsize::new(0) }
     }
 
     /// Queues an item; returns it when the connection has ended.
@@ -126,6 +130,19 @@ impl Mailbox {
     /// An empty buffer, reused if there is one.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.state().spares.take()
+    }
+
+    /// Bytes for the peer's memory that no account counts, and that no RDMA Write moves yet.
+    pub(super) fn uncounted(&self) -> usize {
+        self.uncounted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_uncounted(&self, bytes: usize) {
+        self.uncounted.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove_uncounted(&self, bytes: usize) {
+        self.uncounted.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes back a buffer that is not needed any more.

@@ -19,6 +19,8 @@
 //! | `outgoing`, `invalidations` | from answers to Sends; which Send invalidates which token |
 //! | `transfers`, `cursor`, `staging` | RDMA Reads and Writes in bounded pieces |
 //! | `spares` | reusable buffers of one connection |
+//! | `held` | what requests hold before they are looked at, counted |
+//! | `progress` | how long a peer may leave answers, or bytes that the server asks for |
 //! | `receives` | the posted receive buffers of one connection |
 //! | `mailbox`, `remote` | the path from other threads to a peer: [`super::Outbox`], [`super::RemoteMemory`] |
 //! | `private_data` | the private data of kernels in the connection request |
@@ -32,6 +34,7 @@
 
 mod cursor;
 mod error;
+mod held;
 mod incoming;
 mod inspect;
 mod invalidations;
@@ -39,6 +42,7 @@ mod mailbox;
 mod outgoing;
 mod peer;
 mod private_data;
+mod progress;
 mod receives;
 mod remote;
 mod spares;

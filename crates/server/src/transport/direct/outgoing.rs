@@ -29,6 +29,9 @@ impl Peer {
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.mailbox.collect(&mut self.items);
         let mut most = BACKLOG_TURN;
+        if self.link.is_crowded() {
+            self.wait_for_room(turn);
+        }
         loop {
             self.work_off_items(turn)?;
             self.post_reads(turn)?;
@@ -49,6 +52,11 @@ impl Peer {
         if self.closing.is_some() && is_drained { Err(End::LocalClosed) } else { Ok(()) }
     }
 
+    /// Whether answers wait until the peer takes those before them.
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.stalled.is_some() || !self.items.is_empty() || self.queued_bytes > 0
+    }
+
     /// Whether an item waits for the room that a completion makes.
     pub(super) fn wants_room(&self) -> bool {
         self.stalled.is_some() || !self.items.is_empty() || self.transfers.has_waiting()
@@ -63,9 +71,14 @@ impl Peer {
                     self.note_authentication(turn)?;
                 }
                 Item::Push(mut push) => {
-                    if !push.post(turn.engine, self.qp, turn.shared.inline_max)? {
+                    let posted = push.post(turn.engine, self.qp, turn.shared.inline_max);
+                    self.progress.sent += push.take_posted();
+                    if !posted? {
                         self.items.push_front(Item::Push(push));
                         return Ok(());
+                    }
+                    if push.counted.is_none() {
+                        self.mailbox.remove_uncounted(push.data.len());
                     }
                     self.mailbox.recycle(push.data);
                 }
@@ -73,6 +86,7 @@ impl Peer {
                     self.invalidations.note(message_id, token)?;
                 }
                 Item::Pull(pull) => self.transfers.begin(pull)?,
+                Item::Room => self.waits_for_room = None,
                 Item::Home(home) => {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);
@@ -83,6 +97,8 @@ impl Peer {
                 }
                 Item::Evicted if self.is_evictable => return Err(End::Evicted),
                 Item::Evicted => {}
+                // Others need what it holds.
+                Item::Close if self.link.is_cut() => return Err(End::PeerHoldsMost),
                 Item::Close => {
                     self.closing.get_or_insert(turn.now + CLOSING_GRACE);
                 }
@@ -128,12 +144,12 @@ impl Peer {
     }
 
     fn post_reads(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
-        // The fetched bytes would wait as well, and the backlog gets shorter without them.
-        if self.is_behind() {
-            return Ok(());
-        }
         loop {
-            let who = Asker { qp: self.qp, id: self.id, holder: &self.holder, now: turn.now };
+            // The fetched bytes would wait as well, and the backlog gets shorter without them. Those of tasks go on: what
+            // waits may wait for the room that these hold.
+            let tasks_only = self.is_behind();
+            let who =
+                Asker { qp: self.qp, id: self.id, holder: &self.holder, now: turn.now, tasks_only };
             let (budget, mailbox) = (&mut turn.shared.budget, &self.mailbox);
             let Some(refused) = self.transfers.advance(turn.engine, budget, mailbox, who)? else {
                 return Ok(());
@@ -170,7 +186,7 @@ impl Peer {
                 solicited: false,
             };
             match turn.engine.post_send(self.qp, WorkRequest::signaled(0, operation)) {
-                Ok(()) => {}
+                Ok(()) => self.progress.sent += u64::try_from(len).expect("lengths fit 64 bits"),
                 Err(PostError::QueueFull) => {
                     self.stalled = Some((len, invalidate));
                     return Ok(());

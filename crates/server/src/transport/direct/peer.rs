@@ -17,16 +17,19 @@ use std::time::{Duration, Instant};
 use rdma::{Engine, Operation, Payload, QpId, WorkRequest};
 use smbdirect::{Acceptor, NegotiateResponse, Token};
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use super::error::End;
+use super::held::Held;
 use super::incoming::Waiting;
 use super::invalidations::Invalidations;
 use super::mailbox::{Item, Mailbox};
+use super::progress::Progress;
 use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
 use super::staging::{Budget, Holder};
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
-use crate::connections::Frame;
+use crate::connections::{Frame, Link};
 use crate::limits::Limits;
 use crate::state::Room;
 use crate::transport::served::Served;
@@ -39,6 +42,7 @@ pub(super) struct Peer {
     pub(super) address: SocketAddr,
     pub(super) stage: Stage,
     pub(super) receives: Receives,
+    pub(super) link: Arc<Link>,
     /// `None` while a task has it.
     pub(super) smb: Option<Box<Smb>>,
     pub(super) is_authenticated: bool,
@@ -52,6 +56,11 @@ pub(super) struct Peer {
     /// Requests that came while the SMB side was away, or while earlier answers had not left.
     pub(super) backlog: VecDeque<Waiting>,
     pub(super) backlog_bytes: usize,
+    /// What they, the requests that wait for bytes and a message that is not whole hold.
+    pub(super) held: Held,
+    /// Waits for room for requests, where there was none for one.
+    pub(super) waits_for_room: Option<AbortHandle>,
+    pub(super) progress: Progress,
     /// Bytes of answers that have not left.
     pub(super) queued_bytes: usize,
     /// Bytes of answers among the items that were made at once.
@@ -144,6 +153,7 @@ impl Peer {
     pub(super) fn new(parts: PeerParts, engine: &mut dyn Engine) -> Result<Self, End> {
         let PeerParts { id, qp, address, mut acceptor, smb, .. } = parts;
         let receives = Receives::new(engine, qp)?;
+        let link = Arc::clone(smb.0.link());
         // One of them is for the negotiation request itself.
         acceptor.receives_posted(SLOTS_UNAUTHENTICATED - 1);
         Ok(Self {
@@ -152,6 +162,10 @@ impl Peer {
             address,
             stage: Stage::Negotiating(acceptor),
             receives,
+            held: Held::new(Arc::clone(&link)),
+            waits_for_room: None,
+            progress: Progress::default(),
+            link,
             smb: Some(smb),
             is_authenticated: false,
             holder: None,
@@ -253,6 +267,15 @@ impl Peer {
         }
     }
 
+    /// Counts what requests hold that have not been looked at.
+    pub(super) fn count_held(&mut self) -> Result<(), End> {
+        let parts = match &self.stage {
+            Stage::Negotiating(_) => 0,
+            Stage::Up(connection) => connection.reassembly_bytes(),
+        };
+        self.held.set(self.backlog_bytes + self.transfers.kept_bytes() + parts)
+    }
+
     /// Checks the deadlines.
     pub(super) fn check_deadlines(&mut self, now: Instant, limits: &Limits) -> Result<(), End> {
         if self.transfers.is_unserved(now, limits.rdma_read_patience) {
@@ -264,17 +287,26 @@ impl Peer {
         if !self.is_authenticated && self.authenticate_by <= now {
             return Err(End::PeerSlowToAuthenticate);
         }
+        let is_sending = self.wants_to_send();
+        self.progress.look(now, &self.link, (is_sending, self.transfers.is_reading()))?;
         match &mut self.stage {
             Stage::Negotiating(acceptor) => {
                 acceptor.handle_timeout(now);
                 acceptor.outcome().map_or(Ok(()), |outcome| Ok(outcome.map(drop)?))
             }
-            Stage::Up(connection) => Ok(connection.handle_timeout(now)?),
+            Stage::Up(connection) => {
+                connection.release_idle();
+                connection.handle_timeout(now)?;
+                self.count_held()
+            }
         }
     }
 
     /// Ends a peer whose queue pair is gone. The SMB side ends where it is: here, or with its task.
     pub(super) fn end(self, budget: &mut Budget) {
+        if let Some(task) = &self.waits_for_room {
+            task.abort();
+        }
         budget.forget(self.id);
         self.transfers.end(budget);
         self.room.close();

@@ -12,6 +12,7 @@ use super::cursor::Cursor;
 use super::mailbox::{Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
 use crate::connections::{Outbox, Parcel, RemoteMemory, Transfer};
+use crate::state::Room;
 
 /// Sends answers, through the mailbox.
 #[derive(Debug)]
@@ -66,10 +67,15 @@ impl RemoteMemory for Buffers {
         self.mailbox.recycle(buffer);
     }
 
-    fn try_push(&self, data: Vec<u8>, descriptors: &[u8]) -> Option<Result<(), NtStatus>> {
+    fn try_push(
+        &self,
+        data: Vec<u8>,
+        descriptors: &[u8],
+        counted: Option<Room>,
+    ) -> Option<Result<(), NtStatus>> {
         let cursor = destination(&data, descriptors);
         match (cursor, Arc::clone(&self.room).try_acquire_many_owned(kib(&data))) {
-            (Ok(cursor), Ok(room)) => Some(post(&self.mailbox, cursor, data, room)),
+            (Ok(cursor), Ok(room)) => Some(post(&self.mailbox, cursor, data, (room, counted))),
             (cursor, _) => {
                 self.mailbox.recycle(data);
                 cursor.err().map(Err)
@@ -90,7 +96,7 @@ impl RemoteMemory for Buffers {
     }
 
     // Done when the bytes are queued: RDMA delivers them before any answer that is queued later.
-    fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()> {
+    fn push(&self, data: Vec<u8>, descriptors: &[u8], counted: Option<Room>) -> Transfer<()> {
         let cursor = match destination(&data, descriptors) {
             Ok(cursor) => cursor,
             Err(status) => return Box::pin(ready(Err(status))),
@@ -98,13 +104,13 @@ impl RemoteMemory for Buffers {
         let kib = kib(&data);
         let mailbox = Arc::clone(&self.mailbox);
         match Arc::clone(&self.room).try_acquire_many_owned(kib) {
-            Ok(room) => Box::pin(ready(post(&mailbox, cursor, data, room))),
+            Ok(room) => Box::pin(ready(post(&mailbox, cursor, data, (room, counted)))),
             Err(_) => {
                 let room = Arc::clone(&self.room);
                 Box::pin(async move {
                     let room = room.acquire_many_owned(kib).await;
                     let room = room.map_err(|_| NtStatus::CONNECTION_DISCONNECTED)?;
-                    post(&mailbox, cursor, data, room)
+                    post(&mailbox, cursor, data, (room, counted))
                 })
             }
         }
@@ -131,9 +137,12 @@ fn post(
     mailbox: &Mailbox,
     cursor: Cursor,
     data: Vec<u8>,
-    room: OwnedSemaphorePermit,
+    (room, counted): (OwnedSemaphorePermit, Option<Room>),
 ) -> Result<(), NtStatus> {
-    let push = Push { cursor, data, _room: room };
+    if counted.is_none() {
+        mailbox.add_uncounted(data.len());
+    }
+    let push = Push { cursor, data, posted: 0, _room: room, counted };
     mailbox.post(Item::Push(push)).map_err(|_| NtStatus::CONNECTION_DISCONNECTED)
 }
 

@@ -9,6 +9,7 @@
 //! A Read's bytes are there only with its completion.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use rdma::{Engine, Operation, Payload, PostError, QpId, WorkRequest};
@@ -17,9 +18,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cursor::Cursor;
 use super::error::End;
+use super::incoming::WAITING_COST;
 use super::mailbox::Mailbox;
 use super::staging::{Budget, Holder, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
 use super::table::DirectId;
+use crate::state::Room;
 
 /// A transfer of bytes from the peer's memory.
 #[derive(Debug)]
@@ -70,11 +73,19 @@ impl Pull {
 pub(super) struct Push {
     pub(super) cursor: Cursor,
     pub(super) data: Vec<u8>,
+    pub(super) posted: u64,
     /// The room that the bytes take until all are posted.
     pub(super) _room: OwnedSemaphorePermit,
+    /// The same among the answers of its user, if the bytes are many.
+    pub(super) counted: Option<Room>,
 }
 
 impl Push {
+    /// Bytes posted since the last call.
+    pub(super) fn take_posted(&mut self) -> u64 {
+        mem::take(&mut self.posted)
+    }
+
     /// Posts as much as the queue pair takes; `true` if that was everything.
     pub(super) fn post(
         &mut self,
@@ -91,7 +102,10 @@ impl Push {
                 remote_addr: chunk.remote_addr,
             };
             match engine.post_send(qp, WorkRequest::signaled(0, operation)) {
-                Ok(()) => self.cursor.advance(chunk.len),
+                Ok(()) => {
+                    self.cursor.advance(chunk.len);
+                    self.posted += u64::from(chunk.len);
+                }
                 Err(PostError::QueueFull) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -107,6 +121,8 @@ pub(super) struct Asker<'a> {
     pub(super) id: DirectId,
     pub(super) holder: &'a Holder,
     pub(super) now: Instant,
+    /// No bytes for requests that would wait with them: only those that requests under way wait for.
+    pub(super) tasks_only: bool,
 }
 
 /// The Reads of one connection.
@@ -114,6 +130,7 @@ pub(super) struct Asker<'a> {
 pub(super) struct Transfers {
     pulls: VecDeque<Pull>,
     max: usize,
+    kept_bytes: usize,
     /// The pull that each slot of the staging memory serves.
     reads: [Option<Read>; STAGING_SLOTS as usize],
     staging: Option<Staging>,
@@ -133,7 +150,15 @@ impl Transfers {
     /// Transfers of a peer that may have `max` open requests.
     pub(super) fn new(max: usize, now: Instant) -> Self {
         let reads = [const { None }; STAGING_SLOTS as usize];
-        Self { pulls: VecDeque::new(), max, reads, staging: None, last: 0, progress: now }
+        Self {
+            pulls: VecDeque::new(),
+            max,
+            kept_bytes: 0,
+            reads,
+            staging: None,
+            last: 0,
+            progress: now,
+        }
     }
 
     /// Queues a pull; its Reads are posted by [`Transfers::advance`].
@@ -145,6 +170,7 @@ impl Transfers {
         }
         self.last += 1;
         pull.serial = self.last;
+        self.kept_bytes += pull.cost();
         self.pulls.push_back(pull);
         Ok(())
     }
@@ -161,10 +187,14 @@ impl Transfers {
         engine: &mut dyn Engine,
         budget: &mut Budget,
         mailbox: &Mailbox,
-        Asker { qp, id, holder, now }: Asker<'_>,
+        Asker { qp, id, holder, now, tasks_only }: Asker<'_>,
     ) -> Result<Option<Pull>, End> {
         loop {
-            let next = self.pulls.iter().position(|pull| !pull.cursor.is_done());
+            let is_next = |pull: &Pull| {
+                let is_task = matches!(pull.end, PullEnd::Reply(_));
+                !pull.cursor.is_done() && (is_task || !tasks_only)
+            };
+            let next = self.pulls.iter().position(is_next);
             let Some(pull) = next.and_then(|index| self.pulls.get_mut(index)) else {
                 return Ok(None);
             };
@@ -199,7 +229,7 @@ impl Transfers {
                     return match (refused, next) {
                         (PostError::QueueFull, _) => Ok(None),
                         // The peer allows no Reads at all.
-                        (PostError::PeerUnsupported, Some(index)) => Ok(self.pulls.remove(index)),
+                        (PostError::PeerUnsupported, Some(index)) => Ok(self.remove(index)),
                         (error, _) => Err(error.into()),
                     };
                 }
@@ -207,8 +237,14 @@ impl Transfers {
         }
     }
 
-    /// Handles a Read whose bytes are in its slot. Returns the pull that is complete with them.
-    pub(super) fn read_done(&mut self, slot: u16, now: Instant) -> Result<Option<Pull>, End> {
+    /// Handles a Read whose bytes are in its slot, and counts them in `fetched`. Returns the pull that is complete with
+    /// them.
+    pub(super) fn read_done(
+        &mut self,
+        slot: u16,
+        now: Instant,
+        fetched: &mut u64,
+    ) -> Result<Option<Pull>, End> {
         self.progress = now;
         let place = self.reads.get_mut(usize::from(slot));
         let (Some(read), Some(staging)) = (place.and_then(Option::take), &mut self.staging) else {
@@ -218,13 +254,26 @@ impl Transfers {
         if let Some(pull) = index.and_then(|index| self.pulls.get_mut(index)) {
             staging.read(slot, &mut pull.data[read.position..read.position + read.len])?;
             pull.missing -= read.len;
+            *fetched += u64::try_from(read.len).expect("lengths fit 64 bits");
         }
         staging.give_back(slot);
         let done = index.filter(|index| self.pulls.get(*index).is_some_and(Pull::is_complete));
-        Ok(done.and_then(|index| self.pulls.remove(index)))
+        Ok(done.and_then(|index| self.remove(index)))
     }
 
-    fn is_reading(&self) -> bool {
+    fn remove(&mut self, index: usize) -> Option<Pull> {
+        let pull = self.pulls.remove(index)?;
+        self.kept_bytes -= pull.cost();
+        Some(pull)
+    }
+
+    /// Bytes of requests that wait for their pulls.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Whether RDMA Reads are in flight.
+    pub(super) fn is_reading(&self) -> bool {
         self.reads.iter().any(Option::is_some)
     }
 
@@ -259,6 +308,14 @@ impl Transfers {
 impl Pull {
     fn is_complete(&self) -> bool {
         self.missing == 0
+    }
+
+    // Bytes that it holds before any of its own are there.
+    fn cost(&self) -> usize {
+        match &self.end {
+            PullEnd::Reply(_) => WAITING_COST,
+            PullEnd::Request(frame) => frame.len() + WAITING_COST,
+        }
     }
 }
 

@@ -5,13 +5,15 @@
 //! conversations in smbdirect and of the independent peer in `tests/interop`.
 
 mod client;
+mod held;
 pub(crate) mod peer;
 mod strange;
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use basics::{Clock, Environment, ManualClock};
 use server::{Limits, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
 use smb::{Channel, Command, Empty, NtStatus};
 use smbdirect::{Config, DataTransfer, NegotiateRequest, NegotiateResponse, Offer, Status};
@@ -34,7 +36,17 @@ impl Fixture {
         Self::start_configured(|config| change(&mut config.limits))
     }
 
+    /// By a clock that the test moves.
+    fn start_at(clock: &Arc<ManualClock>) -> Self {
+        let clock = Clock::given(Arc::clone(clock) as _);
+        Self::start_in(Environment { clock, ..Environment::host() }, |_| {})
+    }
+
     fn start_configured(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        Self::start_in(Environment::host(), change)
+    }
+
+    fn start_in(environment: Environment, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -47,7 +59,7 @@ impl Fixture {
         config.users = Users::with_passwords([("user", "secret")]);
         config.signing = SigningPolicy::WhenAsked;
         change(&mut config);
-        let running = runtime.block_on(Server::start(config)).unwrap();
+        let running = runtime.block_on(Server::start_in(environment, config)).unwrap();
         Self { dir, running: Some(running), runtime }
     }
 

@@ -1,0 +1,117 @@
+//! What ends a log, or must not: builders that panic, members that fail while the set changes, waits that nobody ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use pmem::DurabilityClass;
+
+use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
+use crate::store::{Store, StoreError, Worth};
+use crate::{CreateOptions, LogError, Lsn, TailLog};
+
+#[test]
+fn a_record_whose_builder_panics_leaves_no_hole_in_the_log() {
+    let medium = in_memory(1);
+    let log = create(&medium);
+    let panics = || log.append_with(100, |_| panic!("the caller's"));
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    let lsn = log.append_commit(b"acknowledged").unwrap();
+    drop(log);
+    assert_eq!(records(&open(&medium)), [(lsn, b"acknowledged".to_vec())]);
+}
+
+#[test]
+fn a_log_without_members_acknowledges_nothing() {
+    let medium = in_memory(2);
+    let (stores, switches): (Vec<_>, Vec<_>) = (0..2).map(|one| Part::of(&medium, one)).unzip();
+    let log = TailLog::create(stores, &CreateOptions::default()).unwrap();
+    switches[1].store(true, Ordering::Relaxed);
+    // The other one is to go, and the one that would be left cannot note it.
+    let error = log.remove_member(0).unwrap_err();
+    assert!(matches!(error, LogError::Store { member: 1, .. }), "{error}");
+    assert!(matches!(log.append_commit(b"nowhere"), Err(LogError::Broken)));
+    assert!(matches!(log.trim(log.durable_lsn().plus(64)), Err(LogError::NoRecord { .. })));
+}
+
+#[test]
+fn a_writer_that_waits_for_room_hears_that_the_log_broke() {
+    let medium = in_memory(1);
+    let (store, switch) = Part::of(&medium, 0);
+    let log = TailLog::create(vec![store], &CreateOptions::default()).unwrap();
+    for _ in 0..4 {
+        log.append_commit(&[1; 900]).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| log.wait_for_room(900));
+        while log.gates().lock().wanting_room == 0 {
+            std::thread::yield_now();
+        }
+        switch.store(true, Ordering::Relaxed);
+        log.trim(log.durable_lsn()).unwrap_err();
+        assert!(matches!(waits.join().unwrap(), Err(LogError::Broken)));
+    });
+}
+
+#[test]
+fn an_address_that_no_record_has_is_not_committed() {
+    let log = create(&in_memory(1));
+    log.append_commit(b"one").unwrap();
+    for lsn in [Lsn(64), Lsn(u64::MAX)] {
+        assert!(matches!(log.commit(lsn), Err(LogError::NoRecord { .. })), "{lsn}");
+    }
+}
+
+/// A member that says that it lies on a disk.
+#[derive(Debug)]
+struct OnDisk(Box<dyn Store>);
+
+impl Store for OnDisk {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn worth(&self) -> Worth {
+        Worth { class: DurabilityClass::Storage, ..self.0.worth() }
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read(offset, out)
+    }
+
+    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0.place(offset, bytes)
+    }
+
+    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.0.begin_commit(offset, len)
+    }
+
+    fn end_commit(&mut self) -> Result<(), StoreError> {
+        self.0.end_commit()
+    }
+
+    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.0.settle(offset, len)
+    }
+}
+
+#[test]
+fn commits_keep_to_sectors_from_when_a_member_on_a_disk_joins() {
+    let medium = in_memory(2);
+    let log = TailLog::create(vec![Part::of(&medium, 0).0], &CreateOptions::default()).unwrap();
+    log.append_commit(b"in memory").unwrap();
+    log.trim(Lsn(64)).unwrap();
+    // What is staged fills the ring in lines of 64 bytes: the last sector cannot be filled up.
+    let kept: Vec<Lsn> = (0..64).map(|_| log.append(&[7; 8]).unwrap()).collect();
+    log.add_member(Box::new(OnDisk(Part::of(&medium, 1).0))).unwrap();
+    log.commit(kept[63]).unwrap();
+    assert_eq!(log.durable_lsn(), Lsn(64 + MEMBER_LEN - 8192));
+    assert_eq!(records(&log).len(), 64);
+    log.trim(log.durable_lsn()).unwrap();
+    for _ in 0..3 {
+        log.append_commit(b"in sectors").unwrap();
+        assert_eq!(log.durable_lsn().0 % 512, 0);
+    }
+    drop(log);
+    assert_eq!(records(&open(&medium)).len(), 3);
+}

@@ -1,0 +1,170 @@
+//! What the requests of a connection hold before they are looked at, counted for whoever they belong to.
+//!
+//! ```text
+//!   bytes held:  0 ....... BACKLOG_UNCOUNTED_MAX ....... BACKLOG_PER_CONNECTION_MAX
+//!                not counted: costs nothing   counted by pieces                     dropped
+//! ```
+//!
+//! The bytes of a connection's user, or of all guests, may be used up by others. Then the connection that holds most of
+//! them ends, and this one goes on: no peer is kept from sending by what others send.
+
+use std::sync::Arc;
+
+use super::error::End;
+use crate::connections::Link;
+use crate::limits::{BACKLOG_PER_CONNECTION_MAX, BACKLOG_UNCOUNTED_MAX};
+use crate::state::{Resource, Room};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Held {
+    link: Arc<Link>,
+    /// Bytes that `room` is for.
+    counted: usize,
+    room: Option<Room>,
+}
+
+impl Held {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self { link, counted: 0, room: None }
+    }
+
+    /// The connection holds `bytes` now.
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), End> {
+        let over = bytes.saturating_sub(BACKLOG_UNCOUNTED_MAX);
+        if over > self.counted {
+            return self.grow(over);
+        }
+        // A piece is kept, so that a connection at its edge does not take and return it with each request.
+        if self.counted > over + PIECE {
+            self.shrink(over);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn grow(&mut self, over: usize) -> Result<(), End> {
+        if over > BACKLOG_PER_CONNECTION_MAX - BACKLOG_UNCOUNTED_MAX {
+            return Err(End::PeerTooManyRequests);
+        }
+        // A stranger has what is not counted, and no more.
+        let Some(holder) = self.link.holder() else { return Err(End::PeerTooManyRequests) };
+        let more = (over - self.counted).next_multiple_of(PIECE);
+        let whose = (&self.link.account, &holder);
+        let what = Resource::Backlog;
+        let room = Room::try_take(whose, what, more).or_else(|| {
+            let goes_on = self.link.cut_fullest(&holder, what, more);
+            goes_on.then(|| Room::try_take_of_connection(whose, what, more)).flatten()
+        });
+        let room = room.ok_or(End::PeerHoldsMost)?;
+        match &mut self.room {
+            Some(held) => held.absorb(room),
+            None => self.room = Some(room),
+        }
+        self.counted += more;
+        Ok(())
+    }
+
+    #[cold]
+    fn shrink(&mut self, over: usize) {
+        self.counted = over.next_multiple_of(PIECE);
+        match (&mut self.room, self.counted) {
+            (Some(room), 1..) => room.shrink(self.counted),
+            (_, 0) => self.room = None,
+            (None, _) => {}
+        }
+    }
+}
+
+/// Bytes that are counted at a time.
+const PIECE: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Identity;
+    use crate::limits::{BACKLOG_OF_GUESTS_MAX, BACKLOG_PER_USER_MAX};
+    use crate::push::tests::rig::{Rig, silent_link};
+
+    const WHOLE: usize = BACKLOG_PER_CONNECTION_MAX;
+
+    #[tokio::test]
+    async fn waiting_requests_of_a_user_are_bounded_and_the_fullest_connection_ends() {
+        let guest = Identity::Guest { client: [1; 16] };
+        for (who, max) in
+            [(Identity::User("user".into()), BACKLOG_PER_USER_MAX), (guest, BACKLOG_OF_GUESTS_MAX)]
+        {
+            let rig = Rig::new();
+            let connect = || silent_link(&rig, Some(&who));
+            let mut full: Vec<_> = (0..max / WHOLE)
+                .map(|_| {
+                    let mut held = Held::new(connect());
+                    held.set(WHOLE).unwrap();
+                    held
+                })
+                .collect();
+            // What is not counted leaves some of the bound.
+            let mut last = Held::new(connect());
+            last.set(1 << 20).unwrap();
+            let mut newcomer = Held::new(connect());
+            newcomer.set(BACKLOG_UNCOUNTED_MAX).unwrap();
+            newcomer.set(200_000).unwrap();
+            assert!(full.iter().filter(|held| held.link.is_cut()).count() <= 1);
+            let mut others: Vec<_> = (0..4).map(|_| Held::new(connect())).collect();
+            for held in &mut others {
+                held.set(1 << 20).unwrap();
+            }
+            let ended = full.iter().filter(|held| held.link.is_cut()).count();
+            assert_eq!(ended, 1, "until it has returned what it holds, no other ends");
+            assert!(!newcomer.link.is_cut() && !last.link.is_cut());
+            full.retain(|held| !held.link.is_cut());
+            drop((newcomer, last, others));
+            let mut next = Held::new(connect());
+            next.set(WHOLE).unwrap();
+            assert!(!next.link.is_cut());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_connection_with_most_waiting_requests_does_not_end_others() {
+        let rig = Rig::new();
+        let who = Identity::User("user".into());
+        let mut all: Vec<_> = (0..8).map(|_| Held::new(silent_link(&rig, Some(&who)))).collect();
+        for held in &mut all {
+            held.set(14 << 20).unwrap();
+        }
+        let greedy = all.last_mut().unwrap();
+        let ended = (15..=32).find_map(|mib| greedy.set(mib << 20).err());
+        assert!(matches!(ended, Some(End::PeerHoldsMost)), "{ended:?}");
+        assert!(!all.iter().any(|held| held.link.is_cut()));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_has_few_requests_that_wait() {
+        let rig = Rig::new();
+        let mut held = Held::new(silent_link(&rig, None));
+        held.set(BACKLOG_UNCOUNTED_MAX).unwrap();
+        assert!(matches!(held.set(BACKLOG_UNCOUNTED_MAX + 1), Err(End::PeerTooManyRequests)));
+    }
+
+    #[tokio::test]
+    async fn what_no_longer_waits_is_not_counted() {
+        let rig = Rig::new();
+        let link = silent_link(&rig, Some(&Identity::User("user".into())));
+        let mut held = Held::new(Arc::clone(&link));
+        let counted = || link.account.held(Resource::Backlog);
+        for (bytes, expected) in [
+            (BACKLOG_UNCOUNTED_MAX, 0),
+            (BACKLOG_UNCOUNTED_MAX + 1, PIECE),
+            (BACKLOG_UNCOUNTED_MAX + 3 * PIECE, 3 * PIECE),
+            (BACKLOG_UNCOUNTED_MAX + 2 * PIECE, 3 * PIECE),
+            (BACKLOG_UNCOUNTED_MAX + PIECE, PIECE),
+            (BACKLOG_UNCOUNTED_MAX - 1, PIECE),
+            (BACKLOG_UNCOUNTED_MAX + 2 * PIECE, 2 * PIECE),
+            (0, 0),
+        ] {
+            held.set(bytes).unwrap();
+            assert_eq!(counted(), expected, "{bytes}");
+        }
+    }
+}
