@@ -123,7 +123,7 @@ impl FlashFile {
     }
 
     /// Takes in what a read brought; `false`: it failed.
-    fn take_in(&self, read: &mut Read, transfer: &mut Transfer) -> bool {
+    fn take_in(&self, read: &Read, transfer: &mut Transfer) -> bool {
         let got = transfer.result.as_ref().map_or(0, |got| *got);
         let expected = self.expected_len.load(Ordering::Acquire);
         let expected = expected.saturating_sub(read.first * FRAME).min(wide(transfer.len));

@@ -39,7 +39,7 @@ impl Policy {
     pub(crate) fn entered(&mut self, (table, links): Frames<'_>, frame: u32, key: Key) {
         let (place, mark) = self.ghost_of(key);
         if self.ghost.get(place) == Some(&mark) {
-            self.to_main((table, links), frame);
+            self.enter_main((table, links), frame);
         } else {
             self.small.push(links, frame);
         }
@@ -70,7 +70,7 @@ impl Policy {
         let header = table.header(frame);
         if header.uses() > 1 {
             header.forget_uses();
-            self.to_main((table, links), frame);
+            self.enter_main((table, links), frame);
             return None;
         }
         if header.try_evict() {
@@ -97,7 +97,7 @@ impl Policy {
         None
     }
 
-    fn to_main(&mut self, (table, links): Frames<'_>, frame: u32) {
+    fn enter_main(&mut self, (table, links): Frames<'_>, frame: u32) {
         table.header(frame).set(IN_MAIN);
         self.main.push(links, frame);
     }

@@ -137,6 +137,8 @@ fn of_server(
     arm: &str,
     connections: usize,
 ) -> Result<(Outcome, Duration), Failure> {
+    // What an earlier arm left in the page cache would be memory beyond the budget of this one.
+    forget(&File::open(path)?)?;
     let waits = (plan.wait.as_str(), plan.threads);
     let mut server = limited::Server::start(arm, path, plan.len, plan.budget, waits)?;
     let warm = plan.time / 3;
@@ -188,8 +190,12 @@ pub(crate) fn fill(path: &Path, len: u64) -> Result<(), Failure> {
         file.write_all_at(&piece, start)?;
     }
     file.sync_all()?;
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-    Ok(())
+    forget(&file)
+}
+
+/// Takes the pages of a file that is on the disk out of the page cache.
+fn forget(file: &File) -> Result<(), Failure> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
 /// Pages in an order that looks random, the same for every arm.

@@ -93,7 +93,7 @@ impl Device for &'static Faulty {
         let mut faults = self.faults.lock().unwrap();
         faults.write_calls += 1;
         let pages = offset / 4096..(offset + bytes.len() as u64).div_ceil(4096);
-        if faults.writes.range(pages.clone()).next().is_some() {
+        if faults.writes.range(pages).next().is_some() {
             return Err(io::Error::from_raw_os_error(faults.errno));
         }
         let len = bytes.len().min(faults.short.unwrap_or(usize::MAX));
@@ -125,7 +125,7 @@ impl Device for &'static Faulty {
             return Some(Extent { range: offset..(page + 1) * 4096, is_hole: false });
         }
         let next = faults.written.range(page..).next().map(|page| page * 4096);
-        let end = next.unwrap_or(self.inner.len().unwrap());
+        let end = next.unwrap_or_else(|| self.inner.len().unwrap());
         Some(Extent { range: offset..end, is_hole: true })
     }
 }
