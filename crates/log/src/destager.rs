@@ -257,19 +257,12 @@ impl Work {
         if self.archive.room(self.written) < to_u64(len) {
             return Err(LogError::ArchiveFull);
         }
+        let whole = self.ends.iter().take_while(|one| **one <= end).last().copied();
+        let settled = whole.unwrap_or_else(|| self.archive.end());
         #[cfg(test)]
         if crate::planted::Planted::TrimsBeforeArchive.is_here() {
-            log.trim(
-                self.ends
-                    .iter()
-                    .take_while(|one| **one <= end)
-                    .last()
-                    .copied()
-                    .unwrap_or(self.archive.end()),
-            )?;
+            log.trim(settled)?;
         }
-        let whole = self.ends.iter().take_while(|one| **one <= end).last().copied();
-        let settled = whole.unwrap_or(self.archive.end());
         self.archive.settle(self.written, &self.pending[..len], settled)?;
         self.pending.drain(..len);
         self.ends.retain(|one| *one > end);

@@ -40,8 +40,8 @@ pub(crate) fn serve(
                 left -= 1;
                 continue;
             };
-            let mut copy = Bytes { file: ring.file(), offset: offset_of_bytes(queue, tag) };
-            let result = carry_out(device, request, &mut copy, &mut bytes);
+            let copy = Bytes { file: ring.file(), offset: offset_of_bytes(queue, tag) };
+            let result = carry_out(device, request, &copy, &mut bytes);
             let result = result.unwrap_or_else(|errno| -errno);
             ring.push(ANSWER_AND_FETCH, Answer::new(queue, tag, result))?;
         }
@@ -56,7 +56,7 @@ struct Bytes<'f> {
 }
 
 impl Bytes<'_> {
-    fn take(&mut self, out: &mut [u8]) -> Result<(), i32> {
+    fn take(&self, out: &mut [u8]) -> Result<(), i32> {
         let mut done = 0;
         while done < out.len() {
             match rustix::io::pread(self.file, &mut out[done..], self.offset + done as u64) {
@@ -69,7 +69,7 @@ impl Bytes<'_> {
         Ok(())
     }
 
-    fn give(&mut self, bytes: &[u8]) -> Result<(), i32> {
+    fn give(&self, bytes: &[u8]) -> Result<(), i32> {
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pwrite(self.file, &bytes[done..], self.offset + done as u64) {
@@ -87,7 +87,7 @@ impl Bytes<'_> {
 fn carry_out(
     device: &dyn BlockDevice,
     request: Request,
-    copy: &mut Bytes<'_>,
+    copy: &Bytes<'_>,
     bytes: &mut Vec<u8>,
 ) -> Result<i32, i32> {
     let (offset, len) = (request.start.saturating_mul(SECTOR), u64::from(request.sectors) * SECTOR);
@@ -98,7 +98,7 @@ fn carry_out(
     if matches!(operation, OPERATION_READ | OPERATION_WRITE) {
         // The driver splits what is longer.
         let len = usize::try_from(len).ok().filter(|len| *len <= LARGEST);
-        bytes.resize(len.ok_or(Errno::INVAL.raw_os_error())?, 0);
+        bytes.resize(len.ok_or_else(|| Errno::INVAL.raw_os_error())?, 0);
     }
     match operation {
         OPERATION_READ => {

@@ -142,8 +142,13 @@ impl Requests {
 
     /// The request of a tag that has one.
     pub(crate) fn get(&self, tag: u16) -> Option<Request> {
-        // SAFETY: the mapping has `depth` descriptions, the tag is less, and any bytes are a `Request`.
-        (tag < self.depth).then(|| unsafe { self.start.add(usize::from(tag)).read_volatile() })
+        if tag >= self.depth {
+            return None;
+        }
+        // SAFETY: the mapping has `depth` descriptions, and the tag is less.
+        let request = unsafe { self.start.add(usize::from(tag)) };
+        // SAFETY: the mapping is readable while it stands, and any bytes are a `Request`.
+        Some(unsafe { request.read_volatile() })
     }
 }
 
