@@ -38,17 +38,25 @@ pub(crate) fn map(
     mapped.map_err(Failure::remote("cannot map", url))
 }
 
-/// The address of the RDMA listener of the server of `url`, which an open for push announces.
-pub(crate) fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
-    let opened = connect(url)?.open(&url.path, &pushed());
-    let file = opened.map_err(Failure::remote("cannot open", url))?;
-    let grant = match file.inner().push() {
+/// The address of the RDMA listener of the server of `url`, which an open for push announces: its own, or one of an
+/// interface that it announces, as for push mode.
+pub(crate) async fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
+    let client = client::Client::connect(url, &ConnectOptions::for_user_of(url)).await;
+    let client = client.map_err(Failure::remote(CONNECTING, url))?;
+    let file = client.open(&url.path, &pushed()).await;
+    let file = file.map_err(Failure::remote("cannot open", url))?;
+    let grant = match file.push() {
         Some(PushResponse::Granted(grant)) => grant,
         Some(PushResponse::Refused(refusal)) => return Err(Failure::NotPush(refusal.to_string())),
         None => return Err(Failure::NotPush("the server does not know push mode".into())),
     };
-    let first = grant.addresses.first();
-    first.copied().ok_or_else(|| Failure::NotPush("the server has no RDMA listener".into()))
+    if grant.addresses.is_empty() {
+        return Err(Failure::NotPush("the server has no RDMA listener".into()));
+    }
+    let first = file.rdma_addresses().await.first().copied();
+    first.ok_or_else(|| {
+        Failure::NotPush("the server names no address of its own for SMB Direct".into())
+    })
 }
 
 /// Asks for every right of push mode, and accepts emulated persistence: the report says so.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Client, ClientError, ConnectOptions, FallbackReason, OpenOptions, Path, RegionError,
-    RegionSettings,
+    Client, ClientError, ConnectOptions, FallbackReason, OpenOptions, Path, Protection,
+    RegionError, RegionSettings, blocking,
 };
 use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
 use pmem::DurabilityClass;
@@ -355,6 +355,19 @@ fn a_share_that_requires_encryption_is_not_pushed_with_reason() {
     let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Messages { .. }), "{:?}", region.path());
     region.write_commit(0, &[1; 100]).unwrap();
+}
+
+#[test]
+fn a_client_that_requires_encryption_pushes_nothing_in_the_clear() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    fixture.file(8192);
+    let options = ConnectOptions { encryption: Protection::Required, ..ConnectOptions::default() };
+    let client = blocking::Client::connect(&fixture.url(), &options).unwrap();
+    let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
+    let Path::Messages { reason } = region.path() else { panic!("{}", region.path()) };
+    assert!(matches!(reason, FallbackReason::ConfigEncrypted), "{reason}");
+    region.write_commit(0, &[1; 100]).unwrap();
+    assert_eq!(fixture.running.status().push_connections, 0);
 }
 
 #[test]

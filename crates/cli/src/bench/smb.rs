@@ -38,7 +38,7 @@ impl Smb {
     /// Connects over SMB Direct, to the RDMA listener that the server announces in a push grant.
     pub(crate) fn over_smb_direct(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let runtime = runtime()?;
-        let address = remote::rdma_address(url)?;
+        let address = runtime.block_on(remote::rdma_address(url))?;
         let client = runtime.block_on(async {
             let provider = plan.rdma_provider.provider();
             let transport = direct::connect(&*provider, address, DirectConfig::default());

@@ -5,6 +5,7 @@ mod lease;
 mod meta;
 mod open;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,7 @@ use smb::push::PushResponse;
 use smb::{CloseRequest, Command, FileId};
 
 use crate::error::ClientError;
+use crate::region::listeners;
 use crate::tree::Tree;
 
 /// An open file or directory. Dropping it closes it without waiting for the server.
@@ -44,6 +46,15 @@ impl File {
     /// does not know push mode.
     pub fn push(&self) -> Option<&PushResponse> {
         self.push.as_ref()
+    }
+
+    /// The addresses that the server names for RDMA in its answer to the request for push mode: those of them that are
+    /// the server's own, or that it announces as its interfaces. A client dials no other.
+    pub async fn rdma_addresses(&self) -> Vec<SocketAddr> {
+        match &self.push {
+            Some(PushResponse::Granted(grant)) => listeners::allowed(&self.tree, grant).await,
+            Some(PushResponse::Refused(_)) | None => Vec::new(),
+        }
     }
 
     /// Whether the handle outlives its connection and its server: every change by it is durable when it is answered.

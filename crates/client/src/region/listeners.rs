@@ -35,6 +35,25 @@ pub(super) async fn of(tree: &Tree, grant: &PushGrant) -> Result<Listeners, Fall
     if !tree.is_protected() {
         return Err(FallbackReason::ConfigUnsigned);
     }
+    let network = allowed(tree, grant).await;
+    let show = |address, place| {
+        let mut private_data = Vec::with_capacity(PushConnect::LEN);
+        PushConnect { proof: grant.token.proof(place) }.emit(&mut private_data);
+        Listener { address, private_data }
+    };
+    let network = network.into_iter();
+    let network = network.map(|address| show(address, PushAddress::Network(address))).collect();
+    let same_host = grant.same_host.map(|name| show(name.into(), PushAddress::SameHost(name)));
+    let listeners = Listeners { network, same_host };
+    if listeners.network.is_empty() && !grant.addresses.is_empty() && listeners.same_host.is_none()
+    {
+        return Err(FallbackReason::PeerAddresses);
+    }
+    Ok(listeners)
+}
+
+/// The addresses of a grant that this client may dial, in its order.
+pub(crate) async fn allowed(tree: &Tree, grant: &PushGrant) -> Vec<SocketAddr> {
     let own = tree.connection().server_addresses();
     let is_own = |address: &SocketAddr| own.contains(&address.ip().to_canonical());
     let announced = match grant.addresses.iter().all(is_own) {
@@ -46,20 +65,7 @@ pub(super) async fn of(tree: &Tree, grant: &PushGrant) -> Result<Listeners, Fall
         let ip = address.ip().to_canonical();
         is_own(address) || (announced.contains(&ip) && !is_special(ip))
     };
-    let show = |address, place| {
-        let mut private_data = Vec::with_capacity(PushConnect::LEN);
-        PushConnect { proof: grant.token.proof(place) }.emit(&mut private_data);
-        Listener { address, private_data }
-    };
-    let network = grant.addresses.iter().filter(|address| is_allowed(address));
-    let network = network.map(|address| show(*address, PushAddress::Network(*address))).collect();
-    let same_host = grant.same_host.map(|name| show(name.into(), PushAddress::SameHost(name)));
-    let listeners = Listeners { network, same_host };
-    if listeners.network.is_empty() && !grant.addresses.is_empty() && listeners.same_host.is_none()
-    {
-        return Err(FallbackReason::PeerAddresses);
-    }
-    Ok(listeners)
+    grant.addresses.iter().copied().filter(is_allowed).collect()
 }
 
 /// Whether an address means something else on each machine, so that no announcement makes it the server's.

@@ -4,7 +4,7 @@
 
 mod answers;
 mod file_control;
-mod listeners;
+pub(crate) mod listeners;
 mod smb2;
 mod tenure;
 

@@ -28,11 +28,15 @@ pub(crate) fn fetched(link: &Link, header: &Header, pdu: &[u8]) -> usize {
     if header.command != Command::WRITE || link.remote_memory().is_none() {
         return 0;
     }
-    let body = pdu.get(Header::LEN + WRITE_CHANNEL..).and_then(|rest| rest.first_chunk::<8>());
-    let Some([c0, c1, c2, c3, length @ ..]) = body else { return 0 };
-    let length = u32::from_le_bytes(*length);
-    let may = [c0, c1, c2, c3] != [&0; 4] && is_paid(link, header, length);
-    if may { usize::try_from(length).unwrap_or(usize::MAX) } else { 0 }
+    let length = in_memory_of_client(pdu).filter(|length| is_paid(link, header, *length));
+    length.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX))
+}
+
+// Bytes of a WRITE that its message does not hold.
+fn in_memory_of_client(pdu: &[u8]) -> Option<u32> {
+    let [channel @ .., _, _, _, _] = pdu.get(Header::LEN + WRITE_CHANNEL..)?.first_chunk::<8>()?;
+    let length = pdu.get(Header::LEN + WRITE_CHANNEL + 4..)?.first_chunk::<4>()?;
+    (*channel != [0; 4]).then(|| u32::from_le_bytes(*length))
 }
 
 /// [`bytes`] of what `pdu` pays for: one that asks for more than its credits pay for is refused before it is carried out.
@@ -80,6 +84,12 @@ mod tests {
             assert_eq!(bytes(&header, &pdu), 0x1122_3344, "{command:?}");
             assert_eq!(bytes(&header, &pdu[..Header::LEN + at + 3]), 0, "{command:?} cut short");
         }
+        let mut pdu = vec![0; Header::LEN + 49];
+        pdu[Header::LEN + 32..][..8].copy_from_slice(&[1, 0, 0, 0, 0x44, 0x33, 0x22, 0x11]);
+        assert_eq!(in_memory_of_client(&pdu), Some(0x1122_3344));
+        assert_eq!(in_memory_of_client(&pdu[..Header::LEN + 39]), None, "cut short");
+        pdu[Header::LEN + 32] = 0;
+        assert_eq!(in_memory_of_client(&pdu), None, "it is in the message");
         let header = Header::request(Command::WRITE, MessageId(1));
         assert_eq!(bytes(&header, &[0xff; 200]), 0);
     }
