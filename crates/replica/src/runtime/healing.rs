@@ -8,7 +8,6 @@
 //! Nobody writes to the range meanwhile, and everything that was written there is committed: below `at`.
 
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use block::{BlockError, Survives};
 use log::Lsn;
@@ -138,6 +137,6 @@ pub(super) const fn may_heal(error: BlockError) -> bool {
 /// What is healed at once: the sector of most disks.
 pub(super) const HEALED_BLOCK: u64 = 4096;
 /// How long a member may take until it has applied what was committed, in nanoseconds.
-const APPLIED_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
+const APPLIED_NS: u64 = 5_000_000_000;
 /// How long its answer may take.
-const ANSWER_NS: u64 = Duration::from_secs(8).as_nanos() as u64;
+const ANSWER_NS: u64 = 8_000_000_000;

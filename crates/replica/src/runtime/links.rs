@@ -361,7 +361,9 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
-const STEP: usize = DIGEST_GRANULE as usize;
+/// [`DIGEST_GRANULE`], as steps are counted.
+const STEP: usize = 64 << 10;
+const _: () = assert!(STEP as u64 == DIGEST_GRANULE);
 /// The digest of what cannot be read.
 const UNREADABLE: Digest = [0xFF; 16];
 /// How often a member that is not there is dialed.

@@ -47,5 +47,5 @@ impl Inner {
 }
 
 /// How long writers may be held up, in nanoseconds.
-const PATIENCE_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
+const PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_EVERY: Duration = Duration::from_millis(1);

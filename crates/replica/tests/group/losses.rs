@@ -4,7 +4,7 @@ use std::fs;
 
 use replica::MemberId;
 use replica::core::News;
-use replica::format::{Extent, RECORD_HEADER_LEN};
+use replica::format::Extent;
 use replica::ring::Ring;
 
 use crate::group::{Group, Plan};
@@ -25,7 +25,7 @@ fn an_asynchronous_member_that_lost_power_starts_again_and_follows() {
     let lost = records.iter().rev().nth(1).unwrap().record.lsn;
     let last = records.last().unwrap().record;
     assert!(last.committed > lost && label.committed <= lost, "{label:?}");
-    ring.place_bytes(lost, &[0; RECORD_HEADER_LEN as usize]).unwrap();
+    ring.place_bytes(lost, &[0; 64]).unwrap();
     drop(ring);
     group.start(1);
     group.wait("it has them again", || group.status(1).durable >= group.status(0).end);
