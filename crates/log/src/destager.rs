@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use crate::archive::Archive;
 use crate::error::LogError;
-use crate::format::{HEADER_LEN, LogId};
+use crate::format::LogId;
 use crate::lsn::Lsn;
 use crate::scan::to_u64;
 use crate::store::{Store, StoreError};
@@ -75,7 +75,8 @@ impl Destager {
     ) -> Result<Self, LogError> {
         let label = log.members().label().clone();
         let largest = label.capacity / 4 / BLOCK * BLOCK;
-        let batch = options.batch.unwrap_or(largest.min(BATCH)).clamp(BLOCK, largest.max(BLOCK));
+        let batch = options.batch.unwrap_or_else(|| largest.min(BATCH));
+        let batch = batch.clamp(BLOCK, largest.max(BLOCK));
         log.begin_to_destage()?;
         let work = Work::begin(&log, store).inspect_err(|_| log.end_to_destage())?;
         let work = Arc::new(Mutex::new(work));
@@ -242,7 +243,6 @@ impl Work {
                 self.write(log, false)?;
             }
         }
-        debug_assert!(HEADER_LEN < WRITE_LEN, "records are short");
         self.write(log, is_urgent)
     }
 

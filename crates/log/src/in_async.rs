@@ -75,7 +75,7 @@ impl AsyncLog {
         &self,
         record: &[u8],
         future: u64,
-        context: &mut Context<'_>,
+        context: &Context<'_>,
     ) -> Poll<Result<Lsn, LogError>> {
         let log = &self.shared.log;
         // What is staged and not durable can be neither taken nor trimmed.

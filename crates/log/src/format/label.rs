@@ -140,6 +140,10 @@ impl Label {
             && self.start.0.is_multiple_of(ALIGNMENT)
             && self.opened.0 <= u64::MAX / 4
             && self.opened.0.is_multiple_of(ALIGNMENT)
+            // Each of these grows by one with an opening.
+            && self.generation.0 < u32::MAX
+            && self.sequence <= u64::MAX / 4
+            && self.set_epoch <= u64::MAX / 4
             && (1..=MEMBERS_MAX).contains(&usize::from(self.members))
             && self.member < self.members
             && (1..=self.members).contains(&self.least_in_sync)
@@ -270,6 +274,9 @@ mod tests {
             Label { unit: 48, ..label() },
             Label { start: Lsn(1), ..label() },
             Label { opened: Lsn(1), ..label() },
+            Label { generation: Generation(u32::MAX), ..label() },
+            Label { sequence: u64::MAX, ..label() },
+            Label { set_epoch: u64::MAX, ..label() },
             Label { member: 2, ..label() },
             Label { least_in_sync: 3, ..label() },
             Label { in_sync: MemberSet::of(&[2]), ..label() },
