@@ -56,7 +56,7 @@ impl Memory {
         let mut state = self.lock();
         while state.held + bytes > BYTES_OF_ALL_MAX {
             let waited = self.freed.wait_timeout(state, patience);
-            let (mut waiting, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (waiting, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
             if outcome.timed_out() {
                 waiting.cut_oldest(patience);
             }
@@ -86,7 +86,7 @@ impl Memory {
 
 impl State {
     // Its threads find the end of the connection, and return what its requests hold.
-    fn cut_oldest(&mut self, patience: Duration) {
+    fn cut_oldest(&self, patience: Duration) {
         let now = Instant::now();
         if let Some((since, wire)) = self.grants.values().next()
             && now.duration_since(*since) >= patience

@@ -161,8 +161,8 @@ impl Peer {
             let mut out = Vec::new();
             let outcome = smb.handle(Frame::Owned(frame.into(), None), &mut out);
             let home = Box::new(Home { smb, out, outcome });
-            // If the peer is gone meanwhile, the returned SMB side ends here.
-            drop(mailbox.post(Item::Home(home)));
+            // If the peer is gone meanwhile, the SMB side ends here.
+            let _ = mailbox.post(Item::Home(home));
         });
     }
 

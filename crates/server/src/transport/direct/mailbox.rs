@@ -72,6 +72,10 @@ struct State {
     spares: Spares,
 }
 
+/// The connection has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone;
+
 /// The bytes of the WRITE in progress.
 #[derive(Debug)]
 pub(super) struct Fetched {
@@ -84,11 +88,14 @@ impl Mailbox {
         Self { id, doorbell, state: Mutex::default(), uncounted: AtomicUsize::new(0) }
     }
 
-    /// Queues an item; returns it when the connection has ended.
-    pub(super) fn post(&self, item: Item) -> Result<(), Item> {
+    /// Queues an item; drops it when the connection has ended.
+    pub(super) fn post(&self, item: Item) -> Result<(), Gone> {
         let mut state = self.state();
         if state.closed {
-            return Err(item);
+            // What it holds ends without the lock.
+            drop(state);
+            drop(item);
+            return Err(Gone);
         }
         state.items.push_back(item);
         let ring = !mem::replace(&mut state.noticed, true);
