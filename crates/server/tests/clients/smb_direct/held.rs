@@ -75,8 +75,9 @@ fn a_peer_that_takes_no_answers_by_rdma_does_not_keep_their_room_from_others() {
             assert_eq!(answer.header.status, NtStatus::SUCCESS);
         }
     };
-    // Together they hold all that a user may hold of answers: their engines are not turned any more. Sockets take a part.
-    let _slow: Vec<_> = (0..5)
+    // Together they ask for 576 MiB, and sockets take a part, as long as requests are sent: what a user may hold of
+    // answers, 128 MiB, is used up. Their engines are not turned any more.
+    let _slow: Vec<_> = (0..6)
         .map(|_| {
             let mut client = Client::log_on(fixture.address());
             let file = client.open("long.bin");
@@ -86,7 +87,7 @@ fn a_peer_that_takes_no_answers_by_rdma_does_not_keep_their_room_from_others() {
             let target = list(&[client.peer.expose(0, LONG)]);
             let request = Client::read_request(file, 0, LONG, (Channel::RDMA_V1, &target));
             client.charge = 128;
-            for _ in 0..6 {
+            for _ in 0..12 {
                 client.send(Command::READ, |out| request.emit(out));
             }
             client
