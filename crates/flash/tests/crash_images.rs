@@ -1,5 +1,5 @@
 //! No crash, at any moment, loses or tears bytes that a persist of a flash region acknowledged; and the check fails on a
-//! machine that ignores flushes. `examples/crash_states.rs` tries as many states as it is told to.
+//! machine that ignores flushes. `examples/page_crash_states.rs` tries as many states as it is told to.
 
 #[cfg(test)]
 #[path = "support/numbers.rs"]

@@ -1,6 +1,6 @@
 //! Crash states of flash regions, as many as wanted: runs, cuts after every event, checks.
 //!
-//! `cargo run --release -p landfast-flash --example crash_states -- [STATES [SEED]]`, 500,000 states without more. A state
+//! `cargo run --release -p landfast-flash --example page_crash_states -- [STATES [SEED]]`, 500,000 states without more. A state
 //! that loses or tears what was acknowledged ends the program with the seed of its run.
 
 #[path = "../tests/support/numbers.rs"]
