@@ -148,9 +148,16 @@ const ALLOWED: [(&str, &[&str]); 31] = [
     ("landfast-sqlite", &["landfast-smb", "landfast-client", "landfast-log", "landfast-logged"]),
     (
         "landfast-capi",
-        &["landfast-basics", "landfast-client", "landfast-pmem", "landfast-rdma", "landfast-smb"],
+        &[
+            "landfast-basics",
+            "landfast-client",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-smb",
+            "landfast-store",
+        ],
     ),
-    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb"]),
+    ("landfast-python", &["landfast-client", "landfast-pmem", "landfast-smb", "landfast-store"]),
     (
         "landfast-replica",
         &[

@@ -8,17 +8,18 @@
 //!   sort --> write output-0, output-1 ... (synced) --> validate: order, number and checksum
 //! ```
 
+mod files;
 mod records;
 mod shuffle;
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use self::files::{read, write};
 use self::records::{Generator, RECORD, Summary, reducer, sort};
 use self::shuffle::{Arm, Shuffle};
 use crate::args::DemoSort;
@@ -155,18 +156,6 @@ fn timed<T>(took: &mut Duration, work: impl FnOnce() -> T) -> T {
     let done = work();
     *took = begun.elapsed();
     done
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(Failure::local("cannot read", path))
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let written = File::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.map_err(Failure::local("cannot write", path))
 }
 
 fn wide(number: usize) -> u64 {

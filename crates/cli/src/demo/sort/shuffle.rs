@@ -9,7 +9,7 @@ use store::meta::record::Class;
 use store::{Allocation, Region, Rights, Store, StoreKey, StoreOptions};
 
 use super::super::store::{Daemon, start};
-use super::read;
+use super::files::read;
 use crate::failure::Failure;
 use crate::store::StoreFailure;
 
