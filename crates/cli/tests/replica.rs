@@ -178,7 +178,10 @@ fn an_exported_group_is_made_again_with_every_key_of_its_file() {
     let file = disk.path().join("db.toml");
     let text = fs::read_to_string(&file).unwrap();
     // Keys that `create` has no options for.
-    fs::write(&file, format!("window = \"32M\"\nretention_s = 60\n{text}")).unwrap();
+    let changed = text.replace("window = \"16M\"", "window = \"32M\"");
+    let changed = changed.replace("retention_s = 0", "retention_s = 60");
+    assert_ne!(changed, text);
+    fs::write(&file, changed).unwrap();
     let script = landfast(disk.path(), &["export", "db.toml"]);
     assert!(script.status.success());
     let script = String::from_utf8(script.stdout).unwrap();

@@ -15,15 +15,16 @@ use crate::peer::{Peer, list};
 use crate::support::{Wire, write};
 use crate::{Attack, Siege};
 
-/// Peers that announce memory, and serve no RDMA Read of it: a user alone gets half of the staging memory.
+/// Peers that announce memory, and serve no RDMA Read of it: a user alone gets half of the staging memory. Half a MiB each,
+/// or what they have fetched would reach the bound of a user's requests first.
 pub(crate) fn staging(siege: &Siege) -> Attack {
     let held: Vec<_> = (0..140)
         .map(|number| {
             let mut client = Client::log_on(siege.rdma_address);
             let file = client.open(&format!("staged{number}"));
-            let source = list(&[client.peer.expose(0, 1 << 20)]);
+            let source = list(&[client.peer.expose(0, 1 << 19)]);
             let from =
-                From::Memory { channel: Channel::RDMA_V1, len: 1 << 20, descriptors: &source };
+                From::Memory { channel: Channel::RDMA_V1, len: 1 << 19, descriptors: &source };
             let request = Client::write_request(file, 0, from);
             client.send(Command::WRITE, |out| request.emit(out));
             client

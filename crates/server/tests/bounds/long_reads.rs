@@ -59,7 +59,7 @@ fn reads_are_whole(directory: &str, signs: bool) {
         (7, MIB - 1),
     ];
     for place in places {
-        // What is asked behind it is answered behind it.
+        // What is asked behind it is answered behind it, unless the long one has to wait for the disk.
         let long = start_read(&mut wire, file.id, place, 0);
         let short = start_read(&mut wire, file.id, (100, 10), 0);
         let echo = wire.start(Command::ECHO, |out| Empty.emit(out));

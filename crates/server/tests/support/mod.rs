@@ -440,8 +440,13 @@ impl Wire {
         self.receive_frame().is_none()
     }
 
-    /// The final answer to a request; interim answers and notifications are passed over.
+    /// The final answer to a request; interim answers, notifications and answers to others are passed over, and kept.
     pub(crate) fn answer_to(&mut self, id: u64) -> Answer {
+        let is_final =
+            |header: &Header| header.message_id.0 == id && header.status != NtStatus::PENDING;
+        if let Some(at) = self.unsolicited.iter().position(|(header, _)| is_final(header)) {
+            return self.unsolicited.remove(at);
+        }
         loop {
             let (header, pdu) = self.receive();
             if header.message_id.0 != id {

@@ -102,6 +102,18 @@ impl Cluster {
         let signal = if pauses { "-STOP" } else { "-CONT" };
         let pid = self.daemons[index].as_ref().unwrap().0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        // A signal stops the threads one after the other: none serves anybody once all of them stand still.
+        let is_stopped = |task: &std::path::Path| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        while pauses {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            if tasks.flatten().all(|task| is_stopped(&task.path())) {
+                break;
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn place(&self) -> String {
