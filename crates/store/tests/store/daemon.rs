@@ -1,5 +1,6 @@
 //! A daemon as a process: this test program, started once more.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -103,15 +104,7 @@ impl Cluster {
         let pid = self.daemons[index].as_ref().unwrap().0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         // A signal stops the threads one after the other: none serves anybody once all of them stand still.
-        let is_stopped = |task: &std::path::Path| {
-            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
-        };
-        while pauses {
-            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-            if tasks.flatten().all(|task| is_stopped(&task.path())) {
-                break;
-            }
+        while pauses && !is_stopped(&pid) {
             std::thread::yield_now();
         }
     }
@@ -190,6 +183,16 @@ fn be_a_client(meta: Arc<dyn Meta>, key: StoreKey, name: &str) {
     region.write(0, &[1; 8]).unwrap();
     println!("{READY} {}", store.client());
     let _ = std::io::stdin().lines().count();
+}
+
+/// Whether all threads of a process stand still.
+fn is_stopped(pid: &str) -> bool {
+    let is_stopped = |task: &Path| {
+        let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    tasks.all(|task| is_stopped(&task.path()))
 }
 
 const META: &str = "STORE_TEST_META";
