@@ -1,7 +1,7 @@
 //! Where the members of a log are, as a user writes it.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -133,6 +133,12 @@ impl Members {
     fn store(&self, place: &Place) -> Result<Box<dyn Store>, LoggedError> {
         match place {
             Place::Local(path) => {
+                if let Ok(found) = std::fs::metadata(path)
+                    && (found.file_type().is_fifo() || found.file_type().is_socket())
+                {
+                    // A pipe that nobody reads would never open.
+                    return Err(log::LocalStoreError::Foreign.into());
+                }
                 // The log holds what the file holds, which only its owner may read.
                 let mut private = File::options();
                 private.write(true).create(true).truncate(false).mode(0o600).open(path)?;
