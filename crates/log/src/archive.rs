@@ -12,7 +12,7 @@
 //!
 //! Spec: ours, docs/tail-log.md.
 
-use crate::create::{newest_archive, newest_label, write};
+use crate::create::{check_empty, newest_archive, write};
 use crate::error::LogError;
 use crate::format::label::{CAPACITY_MIN, LABEL_LEN};
 use crate::format::{HEADER_LEN, Header, Kind, Label, LabelError, RING_START, SLOT_LEN};
@@ -44,7 +44,7 @@ impl Archive {
             return Err(LogError::ConfigCapacity { asked: of.capacity, max });
         }
         let label = Label {
-            sequence: 1,
+            sequence: 0,
             capacity: max,
             unit: u32::try_from(CAPACITY_MIN).expect("4096"),
             set_epoch: 0,
@@ -58,8 +58,9 @@ impl Archive {
         for slot in [0, SLOT_LEN] {
             write(&mut *store, slot, &[0; LABEL_LEN]).map_err(failed)?;
         }
-        write(&mut *store, label.slot(), &label.emit()).map_err(failed)?;
-        Ok(Self { store, end: label.start, last: None, label, unseal: None })
+        let mut archive = Self { store, end: label.start, last: None, label, unseal: None };
+        archive.put_label()?;
+        Ok(archive)
     }
 
     /// Opens the archive of a log, which may be gone.
@@ -89,7 +90,8 @@ impl Archive {
                 archive.end = archive.scanned_end()?;
                 Ok(archive)
             }
-            Err(LabelError::NoLabel) if newest_label(&mut *store).map_err(failed)?.is_err() => {
+            Err(LabelError::NoLabel) => {
+                check_empty(0, &mut *store)?;
                 Self::create(store, log)
             }
             Err(cause) => Err(LogError::NoLog { cause }),
@@ -166,6 +168,12 @@ impl Archive {
         self.put_label()
     }
 
+    /// The end becomes what is known to be durable here, or where the log begins; what lies behind is to be written again.
+    pub(crate) fn begin_again(&mut self, log_start: Lsn) -> Lsn {
+        self.end = self.end.min(self.label.settled.unwrap_or(self.end).max(log_start));
+        self.end
+    }
+
     /// How many bytes fit behind `written`.
     pub(crate) fn room(&self, written: Lsn) -> u64 {
         self.label.capacity - written.since(self.label.start)
@@ -208,9 +216,13 @@ impl Archive {
         self.store.begin_commit(self.label.slot(), to_u64(bytes.len())).map_err(failed)
     }
 
+    /// Writes the label to one slot and then to the other: a copy that is damaged later leaves one that says the same.
     fn put_label(&mut self) -> Result<(), LogError> {
-        self.place_label()?;
-        self.store.end_commit().map_err(failed)
+        for _copy in [0, 1] {
+            self.place_label()?;
+            self.store.end_commit().map_err(failed)?;
+        }
+        Ok(())
     }
 }
 
@@ -233,6 +245,8 @@ impl ArchiveReplay<'_> {
         match (header.kind, &self.archive.unseal) {
             (Kind::Sealed, Some(seal)) => seal.open(&header, &mut payload)?,
             (Kind::Sealed, None) => return Err(LogError::ConfigKey),
+            // Whoever can write to a member can make such a record without the key.
+            (Kind::Data, Some(_)) => return Err(LogError::SealBroken { lsn: header.lsn }),
             (Kind::Data | Kind::Filler, _) => {}
         }
         Ok(Some((header, payload)))

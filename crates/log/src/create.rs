@@ -17,13 +17,14 @@ pub(crate) fn create(
     options: &CreateOptions,
 ) -> Result<(), LogError> {
     let label = label_for(stores, options)?;
+    // All of them before any is changed.
+    for (member, store) in stores.iter_mut().enumerate() {
+        if !options.replace {
+            check_empty(member, &mut **store)?;
+        }
+    }
     for (member, store) in stores.iter_mut().enumerate() {
         let failed = |cause| LogError::Store { member, cause };
-        if !options.replace
-            && newest_label(&mut **store).map_err(failed)? != Err(LabelError::NoLabel)
-        {
-            return Err(LogError::ConfigExists { member });
-        }
         // A log that is replaced has a label in either slot: both go before the first new one comes.
         for slot in [0, SLOT_LEN] {
             write(&mut **store, slot, &[0; LABEL_LEN]).map_err(failed)?;
@@ -33,6 +34,29 @@ pub(crate) fn create(
         write(&mut **store, label.slot(), &label.emit()).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Whether the memory holds nothing at all where the labels of a log lie.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn is_blank(store: &mut dyn Store) -> Result<bool, StoreError> {
+    let mut head = [0; HEAD_LEN];
+    if store.len() < RING_START {
+        return Ok(true);
+    }
+    store.read(0, &mut head)?;
+    Ok(head == [0; HEAD_LEN])
+}
+
+/// Whether the memory holds neither a log nor anything else where the labels of one lie.
+pub(crate) fn check_empty(member: usize, store: &mut dyn Store) -> Result<(), LogError> {
+    let failed = |cause| LogError::Store { member, cause };
+    if newest_label(store).map_err(failed)? != Err(LabelError::NoLabel) {
+        return Err(LogError::ConfigExists { member });
+    }
+    if is_blank(store).map_err(failed)? { Ok(()) } else { Err(LogError::ConfigNotEmpty { member }) }
 }
 
 fn label_for(stores: &[Box<dyn Store>], options: &CreateOptions) -> Result<Label, LogError> {
@@ -129,5 +153,8 @@ pub(crate) fn write(store: &mut dyn Store, offset: u64, bytes: &[u8]) -> Result<
     store.end_commit()
 }
 
+/// Bytes before the ring.
+pub(crate) const HEAD_LEN: usize = 8192;
+const _: () = assert!(HEAD_LEN as u64 == RING_START);
 /// The unit of disks whose writes do not tear: the smallest that any has.
 const SECTOR: u32 = 512;

@@ -167,19 +167,34 @@ impl Drop for Destager {
     }
 }
 
+/// Tells those who wait for room that nobody makes any, however the thread ends.
+struct Ends<'l>(&'l TailLog);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let mut gate = self.0.gates().lock();
+        gate.destaging_ended.get_or_insert(LogError::DestagerEnded);
+        self.0.gates().announce(gate);
+    }
+}
+
 fn run(log: &TailLog, work: &Mutex<Work>, batch: u64) {
+    let _ends = Ends(log);
     loop {
         let (written, destaged) = lock(work).position();
         let Some(is_urgent) = wait_for_work(log, written, destaged, batch) else { return };
-        let outcome = lock(work).round(log, is_urgent);
-        let destaged = lock(work).archive.end();
+        // Held until the outcome is known to all: room that is made in between would not be seen.
+        let mut work = lock(work);
+        let outcome = work.round(log, is_urgent);
+        let destaged = work.archive.end();
         let mut gate = log.gates().lock();
+        drop(work);
         gate.destaged = destaged;
         if let Err(error) = outcome {
             tracing::error!(%error, %destaged, "the log is destaged no more");
             gate.destaging_ended = Some(error);
         }
-        log.gates().announce(&mut gate);
+        log.gates().announce(gate);
     }
 }
 
@@ -215,7 +230,9 @@ impl Work {
         }
         archive.attach(&label, durable)?;
         drop(mirror);
-        let end = archive.end();
+        // What a round before may have placed and failed to flush is written again while the tail has it: the system shows
+        // such bytes as if they were on the disk.
+        let end = archive.begin_again(label.start);
         // What the archive has already need not stay.
         log.trim(end)?;
         log.gates().lock().destaged = end;

@@ -41,6 +41,14 @@ pub enum LogError {
         /// Which of the members given.
         member: usize,
     },
+    /// The caller's: the memory holds something that is no log.
+    #[error(
+        "member {member} holds something that is no log, and is left as it is: remove it, or have a log made in its place"
+    )]
+    ConfigNotEmpty {
+        /// Which of the members given.
+        member: usize,
+    },
     /// The caller's: the log is sealed and no key was given, or the other way round, or the key is another one.
     #[error("the key is not the one of the log")]
     ConfigKey,
@@ -84,6 +92,17 @@ pub enum LogError {
         /// Their numbers.
         missing: MemberSet,
     },
+    /// Fewer members are here than the log goes on with: what they acknowledged, the others could not know of.
+    #[error(
+        "{here} of the {least} members with which the log goes on are here: bring more of them, or name those that are \
+         gone for good"
+    )]
+    TooFew {
+        /// Members that are here.
+        here: usize,
+        /// The fewest in sync.
+        least: u8,
+    },
     /// A record that was durable is not there any more, at no member.
     #[error("the record at {lsn} is damaged: the log was durable up to {durable}")]
     Damaged {
@@ -91,6 +110,15 @@ pub enum LogError {
         lsn: Lsn,
         /// What is known to have been durable.
         durable: Lsn,
+    },
+    /// The labels are older than a record: what the log was when it was made is not known, and nothing was changed.
+    #[error(
+        "the record at {lsn} was made under a later label than any that is left: the labels of the log were damaged or \
+         put back; open the log with a member whose labels are whole"
+    )]
+    LabelLost {
+        /// Which.
+        lsn: Lsn,
     },
     /// A sealed record does not open: somebody changed it.
     #[error("the record at {lsn} was changed: its seal is broken")]
@@ -119,6 +147,9 @@ pub enum LogError {
         /// Why.
         cause: StoreError,
     },
+    /// The log is full, and the destager that made room has ended: start one, or trim.
+    #[error("the log is full, and its destager has ended")]
+    DestagerEnded,
     /// The archive has no room for what is to be destaged: forget what it need not keep.
     #[error("the archive of the log is full")]
     ArchiveFull,

@@ -79,14 +79,15 @@ impl Gates {
         self.lock().wakers.remove(&future);
     }
 
-    /// Wakes all that wait. A signal without a waiter would cost each commit a system call.
-    pub(crate) fn announce(&self, gate: &mut Gate) {
+    /// Wakes all that wait. A signal without a waiter would cost each commit a system call. Wakers run without the lock: one
+    /// may drop the last of a task, whose future takes it.
+    pub(crate) fn announce(&self, mut gate: MutexGuard<'_, Gate>) {
         if gate.waiting > 0 {
             self.changed.notify_all();
         }
-        while let Some((_, waker)) = gate.wakers.pop_first() {
-            waker.wake();
-        }
+        let wakers = std::mem::take(&mut gate.wakers);
+        drop(gate);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// Wakes the destager.

@@ -89,6 +89,9 @@ impl AsyncLog {
             Some(appended) => return Poll::Ready(appended),
             None => Gates::wake_later(&mut gate, future, context.waker()),
         }
+        // What others have staged since the look above: nobody else may commit it.
+        self.shared.want(log.tail());
+        self.unpark();
         match &gate.destaging_ended {
             Some(cause) => Poll::Ready(Err(cause.clone())),
             None => Poll::Pending,

@@ -41,6 +41,7 @@ mod tests;
 pub mod fuzzing;
 
 pub use archive::{Archive, ArchiveReplay};
+pub use create::is_blank;
 pub use destager::{DestageOptions, DestageStatus, Destager};
 pub use error::LogError;
 pub use format::LabelError;

@@ -8,6 +8,8 @@
 //! the others was not acknowledged, and stays. A second crash anywhere in between leaves members that open the same
 //! way: nothing is appended before every label has the new generation.
 
+use std::ops::Range;
+
 use crate::create::newest_label;
 use crate::error::LogError;
 use crate::format::label::LABEL_LEN;
@@ -50,11 +52,12 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
     let label = common_label(&candidates)?;
     let seal = seal_for(&label, options)?;
     let (mut scanned, stale) = scan_those_in_sync(candidates, &label);
-    check_missing(&label, &scanned, options)?;
+    let label = check_missing(label, &scanned, stale.len(), options)?;
+    check_label(&label, &scanned)?;
     let best = longest(&scanned)?;
     let tail = scanned[best].found.tail;
     level(&mut scanned, best, &label)?;
-    let here: Vec<usize> = scanned.iter().map(|member| number_of(&member.candidate)).collect();
+    let here = numbers_of(&scanned);
     let members = scanned.into_iter().map(|scanned| member_of(scanned.candidate)).collect();
     let mut mirror = Mirror::new(label, members);
     mirror.put_labels(|label| {
@@ -64,7 +67,7 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
         }
         label.generation = Generation(label.generation.0 + 1);
         label.opened = tail;
-        label.in_sync = MemberSet::of(&here);
+        label.in_sync = here;
         // Also of the same set: a newcomer's label that no other followed must not be the newest for ever.
         label.set_epoch += 1;
     })?;
@@ -74,6 +77,11 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
         if let Err(error) = catch_up(&mut mirror, member, tail) {
             tracing::warn!(member = number, %error, "a member of the log stays out of sync");
         }
+    }
+    let (in_sync, least) = (mirror.label().in_sync, mirror.label().least_in_sync);
+    if in_sync.len() < usize::from(least) {
+        // One that could not be caught up. Nothing was appended to the set that the labels name now.
+        return Err(LogError::TooFew { here: in_sync.len(), least });
     }
     Ok(Opened { mirror, seal, tail })
 }
@@ -90,6 +98,8 @@ fn catch_up(mirror: &mut Mirror, mut member: Member, tail: Lsn) -> Result<(), Lo
     #[cfg(test)]
     let tail = if Planted::AdmitsBehind.is_here() { start } else { tail };
     copy_range(mirror, &mut member, start, tail)?;
+    let (ring, end) = (mirror.ring(), start.plus(mirror.label().capacity));
+    erase_records(&mut member, ring, tail..end)?;
     mirror.admit(member)
 }
 
@@ -130,6 +140,32 @@ pub(crate) fn erase_labels(member: &mut Member) -> Result<(), LogError> {
             .and_then(|()| member.store.begin_commit(slot, to_u64(erased.len())))
             .and_then(|()| member.store.end_commit())
             .map_err(|cause| LogError::Store { member: number, cause })?;
+    }
+    Ok(())
+}
+
+/// Takes away what a store that becomes a member holds in a range of its ring: records of the same log, from when it went
+/// on without the other members, would count once the log comes to them.
+pub(crate) fn erase_records(
+    member: &mut Member,
+    ring: Ring,
+    range: Range<Lsn>,
+) -> Result<(), LogError> {
+    let number = member.number;
+    let zeros = vec![0; usize::try_from(COPY_LEN.min(ring.capacity)).expect("at most COPY_LEN")];
+    for (_, offset, len) in ring.pieces(range) {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let len = (end - at).min(to_u64(zeros.len()));
+            let placed =
+                member.store.place(at, &zeros[..usize::try_from(len).expect("at most COPY_LEN")]);
+            placed
+                .and_then(|()| member.store.begin_commit(at, len))
+                .and_then(|()| member.store.end_commit())
+                .map_err(|cause| LogError::Store { member: number, cause })?;
+            at += len;
+        }
     }
     Ok(())
 }
@@ -213,19 +249,47 @@ fn scan_those_in_sync(candidates: Vec<Candidate>, label: &Label) -> (Vec<Scanned
     (scanned, stale)
 }
 
-/// Whether the members that are not here can have gone on without those that are.
+/// Refuses where the members that are not here can have gone on without those that are, and where those that are here
+/// are too few to go on: then the next opening, of the others, could not know of it. Where all that are not here are gone
+/// for good, those that are left are enough from now on, which the returned label says.
 fn check_missing(
-    label: &Label,
+    label: Label,
     scanned: &[Scanned],
+    stale: usize,
     options: &OpenOptions,
-) -> Result<(), LogError> {
-    let here: Vec<usize> = scanned.iter().map(|member| number_of(&member.candidate)).collect();
-    let missing = label.in_sync.minus(MemberSet::of(&here));
+) -> Result<Label, LogError> {
+    let here = numbers_of(scanned);
+    let missing = label.in_sync.minus(here);
     let feared = missing.minus(options.given_up);
     if here.is_empty() || feared.len() >= usize::from(label.least_in_sync) {
         return Err(LogError::Missing { missing });
     }
-    Ok(())
+    let found = here.len() + stale;
+    if found >= usize::from(label.least_in_sync) {
+        return Ok(label);
+    }
+    let stands_for = if missing.is_empty() {
+        let all = MemberSet::of(&(0..usize::from(label.members)).collect::<Vec<_>>());
+        all.minus(here).minus(options.given_up)
+    } else {
+        feared
+    };
+    if !stands_for.is_empty() {
+        return Err(LogError::TooFew { here: found, least: label.least_in_sync });
+    }
+    let least_in_sync = u8::try_from(found).expect("fewer than before");
+    Ok(Label { least_in_sync, ..label })
+}
+
+/// Whether the label is the newest that the log had, as far as the records tell, and a later one can follow it.
+fn check_label(label: &Label, scanned: &[Scanned]) -> Result<(), LogError> {
+    if let Some(lsn) = scanned.iter().find_map(|member| member.found.later) {
+        return Err(LogError::LabelLost { lsn });
+    }
+    let sequences = scanned.iter().map(|member| member.candidate.label.sequence);
+    let is_last = label.generation.0 >= u32::MAX - 1
+        || [label.set_epoch].into_iter().chain(sequences).any(|number| number >= NUMBER_MAX);
+    if is_last { Err(LogError::NoLog { cause: LabelError::Nonsense }) } else { Ok(()) }
 }
 
 /// The member with the most records, by its index.
@@ -247,8 +311,11 @@ fn level(scanned: &mut [Scanned], best: usize, label: &Label) -> Result<(), LogE
         for (_, offset, len) in ring.pieces(begin..tail) {
             copy(scanned, best, index, offset, len)?;
         }
-        let store = &mut scanned[index].candidate.store;
         for (_, offset, len) in ring.pieces(durable.min(tail)..tail) {
+            // Placed again: a system whose flush of these bytes failed shows them as if they were on the disk, and
+            // flushes them no more.
+            copy(scanned, index, index, offset, len)?;
+            let store = &mut scanned[index].candidate.store;
             let settled = store.settle(offset, len);
             settled.map_err(|cause| LogError::Store { member: index, cause })?;
         }
@@ -289,6 +356,11 @@ fn number_of(candidate: &Candidate) -> usize {
     usize::from(candidate.label.member)
 }
 
+fn numbers_of(scanned: &[Scanned]) -> MemberSet {
+    let numbers = scanned.iter().map(|member| number_of(&member.candidate));
+    MemberSet::of(&numbers.collect::<Vec<_>>())
+}
+
 fn member_of(candidate: Candidate) -> Member {
     let number = number_of(&candidate);
     Member { number, sequence: candidate.label.sequence, store: candidate.store }
@@ -296,4 +368,6 @@ fn member_of(candidate: Candidate) -> Member {
 
 /// Bytes copied from one member to another in one step.
 const COPY_LEN: u64 = 256 << 10;
+/// Sequences and epochs that no log comes to, with room below what a label holds for those of one opening.
+const NUMBER_MAX: u64 = u64::MAX / 8;
 const _: () = assert!(COPY_LEN.is_multiple_of(SLOT_LEN));

@@ -13,6 +13,8 @@ basics::planted! {
         AcceptsOldGeneration,
         /// A log that is opened gets no new generation on its labels.
         ReusesGeneration,
+        /// A label has one copy.
+        LabelsOnce,
         /// Room is used again before the label that frees it is durable.
         FreesBeforeLabel,
         /// A member that is behind is taken in without the records that it lacks.

@@ -28,6 +28,8 @@ impl<'l> Replay<'l> {
         match (header.kind, &self.log.unseal) {
             (Kind::Sealed, Some(seal)) => seal.open(&header, &mut payload)?,
             (Kind::Sealed, None) => return Err(LogError::ConfigKey),
+            // Whoever can write to a member can make such a record without the key.
+            (Kind::Data, Some(_)) => return Err(LogError::SealBroken { lsn: header.lsn }),
             (Kind::Data | Kind::Filler, _) => {}
         }
         Ok((header, payload))

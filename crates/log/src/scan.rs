@@ -7,7 +7,8 @@
 //! A record is the next one if its header names this address, its checksum is right, and its generation is that of the
 //! label or, before the place where that generation began, an older one. What lies behind the tail was never
 //! acknowledged, unless the label or a later record says that the log was durable beyond the tail: then a durable
-//! record is damaged.
+//! record is damaged. A record that only a later label allows, anywhere in the ring, tells that the label is not the
+//! newest that the log had.
 
 use crate::format::{ALIGNMENT, HEADER_LEN, Header, Kind, Label};
 use crate::lsn::{Generation, Lsn};
@@ -21,34 +22,40 @@ pub(crate) struct Found {
     pub(crate) tail: Lsn,
     /// What a record says was durable: at most the tail, unless a record is damaged.
     pub(crate) durable: Lsn,
+    /// A record that was made under a later label than the one the scan was given.
+    pub(crate) later: Option<Lsn>,
 }
 
 /// Finds the tail of a member, and looks behind it for what must have been there.
 pub(crate) fn scan(store: &mut dyn Store, label: &Label) -> Result<Found, StoreError> {
     let mut reader = Reader::new(label, label.start);
-    let mut found = Found { tail: label.start, durable: label.start.max(label.opened) };
+    let durable = label.start.max(label.opened);
+    let mut found = Found { tail: label.start, durable, later: None };
     while let Some(header) = reader.next(store)? {
         found.durable = found.durable.max(header.durable);
     }
     found.tail = reader.at();
-    found.durable = found.durable.max(durable_behind(store, label, found.tail)?);
+    look_behind(store, label, &mut found)?;
     Ok(found)
 }
 
-/// The greatest `durable` of a record between the tail and the end of the lap that began at the start.
-fn durable_behind(store: &mut dyn Store, label: &Label, tail: Lsn) -> Result<Lsn, StoreError> {
+/// The greatest `durable` of a record between the tail and the end of the lap that began at the start, and the first
+/// record there that is of a later label.
+fn look_behind(store: &mut dyn Store, label: &Label, found: &mut Found) -> Result<(), StoreError> {
     let end = label.start.plus(label.capacity);
-    let mut at = tail;
-    let mut durable = label.start;
+    let mut at = found.tail;
     while at < end {
         let mut reader = Reader::new(label, at);
         while let Some(header) = reader.next(store)? {
-            durable = durable.max(header.durable);
+            found.durable = found.durable.max(header.durable);
+        }
+        if found.later.is_none() {
+            found.later = reader.later(store)?;
         }
         at = reader.at().max(at.plus(ALIGNMENT));
         at = reader.skip_what_is_no_header(store, at, end)?;
     }
-    Ok(durable)
+    Ok(())
 }
 
 /// Walks records from an address on, as long as each follows the one before.
@@ -114,9 +121,28 @@ impl Reader {
         store: &mut dyn Store,
         at: Lsn,
     ) -> Result<Option<(Header, u32)>, StoreError> {
+        Ok(self.any_header(store, at)?.filter(|(header, _)| header.lsn == at))
+    }
+
+    /// The header in the place of an address, whatever address it names.
+    fn any_header(
+        &mut self,
+        store: &mut dyn Store,
+        at: Lsn,
+    ) -> Result<Option<(Header, u32)>, StoreError> {
         let bytes = self.window.get(store, self.ring, at, HEADER_LEN)?;
-        let bytes = bytes.first_chunk().expect("as many as were asked for");
-        Ok(Header::parse(bytes).filter(|(header, _)| header.lsn == at))
+        Ok(Header::parse(bytes.first_chunk().expect("as many as were asked for")))
+    }
+
+    /// The record here, if it was made under a later label: a later opening, or in room that a later start has freed.
+    /// Each label is durable in both slots before such a record is made, so both copies were damaged or put back.
+    fn later(&mut self, store: &mut dyn Store) -> Result<Option<Lsn>, StoreError> {
+        let Some((header, crc)) = self.any_header(store, self.at)? else { return Ok(None) };
+        let lap = self.label.start.plus(self.label.capacity);
+        let is_later = header.generation > self.label.generation || header.lsn >= lap;
+        let lies_here = self.ring.offset(header.lsn) == self.ring.offset(self.at)
+            && header.extent() <= self.ring.until_end(self.at);
+        Ok((is_later && lies_here && self.holds(store, &header, crc)?).then_some(header.lsn))
     }
 
     /// Reads the payload and checks the sum.
@@ -132,7 +158,7 @@ impl Reader {
         // A record does not cross the end of the ring.
         while done < self.payload.len() {
             let len = (self.payload.len() - done).min(WINDOW_LEN);
-            let at = header.lsn.plus(to_u64(HEADER_LEN + done));
+            let at = self.at.plus(to_u64(HEADER_LEN + done));
             let bytes = self.window.get(store, self.ring, at, len)?;
             self.payload[done..done + len].copy_from_slice(bytes);
             done += len;
@@ -140,7 +166,7 @@ impl Reader {
         Ok(header.checksum(&self.label.id, &self.payload) == crc)
     }
 
-    /// The first address from `at` on with a header that names the address, or `end`.
+    /// The first address from `at` on with a header that names the address or is of a later label, or `end`.
     fn skip_what_is_no_header(
         &mut self,
         store: &mut dyn Store,
@@ -148,7 +174,15 @@ impl Reader {
         end: Lsn,
     ) -> Result<Lsn, StoreError> {
         let mut at = at;
-        while at < end && self.header(store, at)?.is_none() {
+        let lap = self.label.start.plus(self.label.capacity);
+        while at < end {
+            let newest = self.label.generation;
+            let header = self.any_header(store, at)?;
+            if header.is_some_and(|(header, _)| {
+                header.lsn == at || header.lsn >= lap || header.generation > newest
+            }) {
+                break;
+            }
             at = at.plus(ALIGNMENT);
         }
         Ok(at)

@@ -12,7 +12,7 @@ use crate::format::{HEADER_LEN, Header, Kind, Label, LogId, record};
 use crate::lsn::{Generation, Lsn};
 use crate::ring::Ring;
 use crate::scan::to_u64;
-use crate::seal::{Seal, TAG_LEN};
+use crate::seal::{SALT_LEN, SEAL_LEN, Sealer};
 
 /// Encodes records, and keeps them until a commit takes them.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Staging {
     ring: Ring,
     unit: u64,
     generation: Generation,
-    seal: Option<Seal>,
+    seal: Option<Sealer>,
     /// The oldest record that must stay.
     kept_from: Lsn,
     /// The LSN of the first staged byte.
@@ -48,7 +48,7 @@ impl Batch {
 }
 
 impl Staging {
-    pub(crate) fn new(label: &Label, seal: Option<Seal>, tail: Lsn) -> Self {
+    pub(crate) fn new(label: &Label, seal: Option<Sealer>, tail: Lsn) -> Self {
         Self {
             id: label.id,
             ring: Ring { capacity: label.capacity },
@@ -84,7 +84,7 @@ impl Staging {
     /// The longest record of this log.
     pub(crate) fn record_max(&self) -> usize {
         let longest = usize::try_from(self.ring.capacity / 4).unwrap_or(RECORD_MAX).min(RECORD_MAX);
-        longest - HEADER_LEN - TAG_LEN
+        longest - HEADER_LEN - SEAL_LEN
     }
 
     /// Adds a record of `len` bytes that `fill` writes into zeroed memory.
@@ -107,7 +107,7 @@ impl Staging {
         if len > max {
             return Err(LogError::TooLong { len, max });
         }
-        let stored = len + if self.seal.is_some() { TAG_LEN } else { 0 };
+        let stored = len + if self.seal.is_some() { SEAL_LEN } else { 0 };
         let extent = record::extent_of(to_u64(stored));
         let room = self.ring.until_end(self.tail());
         let filler = if extent > room { room } else { 0 };
@@ -144,7 +144,8 @@ impl Staging {
         let extent = usize::try_from(header.extent()).expect("at most RECORD_MAX");
         let mut record = Unfinished::at_the_end_of(&mut self.bytes, extent);
         let payload = &mut record.bytes()[HEADER_LEN..HEADER_LEN + stored];
-        fill(&mut payload[..len]);
+        let text = if self.seal.is_some() { SALT_LEN } else { 0 };
+        fill(&mut payload[text..text + len]);
         if let Some(seal) = &self.seal {
             seal.seal(&header, payload)?;
         }

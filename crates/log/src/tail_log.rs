@@ -95,16 +95,16 @@ impl TailLog {
     pub fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result<Self, LogError> {
         let Opened { mirror, seal, tail } = open::open(stores, options)?;
         let label = mirror.label();
-        let unseal = options.key.as_ref().map(|key| Seal::derive(key, &label.id)).transpose()?;
+        let sealer = seal.as_ref().map(Seal::sealer).transpose()?;
         let is_quick = mirror.worths().iter().all(|(_, worth)| worth.is_quick());
         Ok(Self {
-            staging: Mutex::new(Staging::new(label, seal, tail)),
+            staging: Mutex::new(Staging::new(label, sealer, tail)),
             durable: AtomicU64::new(tail.0),
             destage_at: AtomicU64::new(u64::MAX),
             mirror: Mutex::new(mirror),
             gates: Gates::default(),
             is_quick,
-            unseal,
+            unseal: seal,
         })
     }
 
@@ -163,6 +163,16 @@ impl TailLog {
         Ok(lsn)
     }
 
+    /// What names the log: random, and the same at every member and in the archive.
+    pub fn id(&self) -> [u8; 16] {
+        lock(&self.mirror).label().id
+    }
+
+    /// Whether a failure ended the log. What was acknowledged is there when the log is opened again.
+    pub fn is_broken(&self) -> bool {
+        self.gates.lock().is_broken
+    }
+
     /// Everything below is durable.
     pub fn durable_lsn(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
@@ -204,7 +214,7 @@ impl TailLog {
         drop(mirror);
         self.or_break(outcome)?;
         lock(&self.staging).keep_from(upto);
-        self.gates.announce(&mut self.gates.lock());
+        self.gates.announce(self.gates.lock());
         Ok(())
     }
 
@@ -240,7 +250,20 @@ impl TailLog {
         let outcome = loop {
             // Trims take the gate after they have made room, so that no signal is lost here.
             match self.look_for_room(&gate, len) {
-                Ok(false) => gate = self.gates.wait(gate),
+                Ok(false) => {
+                    // What others have staged meanwhile could not be trimmed either, and its owners may commit nothing.
+                    let tail = lock(&self.staging).tail();
+                    if tail <= self.durable_lsn() {
+                        gate = self.gates.wait(gate);
+                        continue;
+                    }
+                    drop(gate);
+                    let outcome = self.commit_below(tail);
+                    gate = self.gates.lock();
+                    if outcome.is_err() {
+                        break outcome;
+                    }
+                }
                 outcome => break outcome.map(drop),
             }
         };
@@ -330,6 +353,8 @@ impl TailLog {
             Member { number, sequence: 0, store }
         };
         open::erase_labels(&mut member)?;
+        let ring = lock(&self.mirror).ring();
+        open::erase_records(&mut member, ring, Lsn::FIRST..Lsn::FIRST.plus(ring.capacity))?;
         let mut at = self.start_lsn();
         loop {
             let mut mirror = lock(&self.mirror);
@@ -374,7 +399,7 @@ impl TailLog {
     fn break_off(&self) {
         let mut gate = self.gates.lock();
         gate.is_broken = true;
-        self.gates.announce(&mut gate);
+        self.gates.announce(gate);
         self.gates.announce_work();
     }
 
@@ -403,12 +428,13 @@ impl TailLog {
                 gate = self.gates.lock();
                 gate.is_led = false;
                 gate.is_broken |= led.is_err();
-                self.gates.announce(&mut gate);
-                gate.spare = led.inspect_err(|_| self.gates.announce_work())?;
+                let outcome = led.map(|spare| gate.spare = spare);
+                self.gates.announce(gate);
+                outcome.inspect_err(|_| self.gates.announce_work())?;
                 if self.durable_lsn() < end {
                     return Err(LogError::NoRecord { lsn: end });
                 }
-                continue;
+                return Ok(());
             }
             if self.is_quick {
                 drop(gate);

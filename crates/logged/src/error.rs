@@ -25,6 +25,12 @@ pub enum LoggedError {
         /// Key of this file.
         own: u64,
     },
+    /// The caller's: the last commits are in a log, and another one is there.
+    #[error(
+        "the last commits of this file are in another log than the one that is there: bring that one, or remove this one \
+         and give the commits up"
+    )]
+    ConfigOtherLog,
     /// The caller's: the file would be longer than an offset can say.
     #[error("a write of {len} bytes at {offset} is beyond what a file can be")]
     ConfigBeyondEnd {

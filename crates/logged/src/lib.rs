@@ -27,6 +27,7 @@ mod tests;
 
 pub use base::{Base, LocalBase, ShareBase};
 pub use error::LoggedError;
+pub use log::MemberSet;
 pub use logged::{Logged, Status};
 pub use members::{LOG_LEN_DEFAULT, LOG_LEN_MAX, LOG_LEN_MIN, Members, Place, PlaceError};
 pub use options::{Apply, Options};

@@ -55,7 +55,7 @@ pub struct Status {
 }
 
 impl Logged {
-    /// Opens `base` with the log at `members`, and brings the base up to what the log says. `side` is a file of its
+    /// Opens `base` with the log at `members`, and brings the base up to what the log says. `side_file` is a file of its
     /// own that stays with the base; its name is durable already.
     ///
     /// # Durability
@@ -68,31 +68,41 @@ impl Logged {
     /// [`LoggedError::ConfigOtherFile`] if the log has records of another file; what log and files say.
     pub fn open(
         base: Arc<dyn Base>,
-        side: Arc<dyn Base>,
+        side_file: Arc<dyn Base>,
         members: &Members,
         options: &Options,
     ) -> Result<Self, LoggedError> {
-        let known = Side::load(&*side)?;
+        let known = Side::load(&*side_file)?;
         // A settled file gets a new key, so that an old copy of its log is never taken for the log.
         let needed = known.filter(|side| side.state == SideState::InLog);
-        let key = match needed {
-            Some(side) => side.key,
-            None => getrandom::u64().map_err(|_| LoggedError::Random)?,
-        };
-        let needed = needed.is_some();
+        let new_key = || getrandom::u64().map_err(|_| LoggedError::Random);
         let key_of_log = options.key.as_ref();
-        let log = match members.open(key_of_log)? {
-            Some(log) => log,
-            None if needed && !options.give_up_log => return Err(LoggedError::ConfigLogGone),
-            None => members.create(key_of_log)?,
+        let (log, key) = match (members.open(key_of_log)?, needed) {
+            (Some(log), Some(side)) => {
+                check_log(&side, &log)?;
+                (log, side.key)
+            }
+            (Some(log), None) => (log, new_key()?),
+            (None, Some(_)) if !options.give_up_log => return Err(LoggedError::ConfigLogGone),
+            (None, _) => {
+                let key = new_key()?;
+                if needed.is_some() {
+                    // Before there is another log: the one that is given up is that of another file from now on, should
+                    // it come back.
+                    let side = Side { key, state: SideState::InLog, log: Some([0; 16]) };
+                    side.store(&*side_file)?;
+                }
+                (members.create(key_of_log)?, key)
+            }
         };
+        let id = log.id();
         let capacity = log.status().capacity;
         let piece = log.record_max().min(RECORD_MAX).saturating_sub(HEAD_LEN).max(1);
         let len = base.len()?;
         let mut file = Self {
             log,
             base,
-            side_file: side,
+            side_file,
             key,
             apply: options.apply,
             overlay: Overlay::default(),
@@ -107,9 +117,14 @@ impl Logged {
         };
         file.replay()?;
         // Durable before the first record that needs it.
-        Side { key, state: SideState::InLog }.store(&*file.side_file)?;
+        Side { key, state: SideState::InLog, log: Some(id) }.store(&*file.side_file)?;
         file.apply_all()?;
         Ok(file)
+    }
+
+    /// Whether a failure ended the log: nothing more is committed before the file is opened again.
+    pub fn is_broken(&self) -> bool {
+        self.log.is_broken()
     }
 
     /// Length in bytes.
@@ -245,7 +260,8 @@ impl Logged {
     pub fn close(mut self) -> Result<(), LoggedError> {
         self.settle()?;
         self.log.trim(self.log.durable_lsn())?;
-        Side { key: self.key, state: SideState::Settled }.store(&*self.side_file)?;
+        let log = Some(self.log.id());
+        Side { key: self.key, state: SideState::Settled, log }.store(&*self.side_file)?;
         Ok(())
     }
 
@@ -364,6 +380,15 @@ impl Logged {
 
     fn check_flushes(&self) -> Result<(), LoggedError> {
         if self.is_flush_failed { Err(LoggedError::FlushFailed) } else { Ok(()) }
+    }
+}
+
+/// Whether the log is the one that the last commits are in. A log of which the file says no more than that it was about to
+/// be made has records of its own key, or none.
+fn check_log(side: &Side, log: &TailLog) -> Result<(), LoggedError> {
+    match side.log {
+        Some(id) if id != [0; 16] && id != log.id() => Err(LoggedError::ConfigOtherLog),
+        _ => Ok(()),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Where the members of a log are, as a user writes it.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use client::{ConnectOptions, OpenOptions, RegionSettings, SmbUrl, UrlError, blocking};
-use log::{CreateOptions, LogError, MasterKey, RemoteStore, Store, TailLog};
+use log::{CreateOptions, MasterKey, MemberSet, RemoteStore, Store, TailLog};
 use smb::push::{Durability, PushRequest, Rights};
 use thiserror::Error;
 
@@ -62,6 +62,8 @@ pub struct Members {
     pub len: u64,
     /// Memory that is not persistent counts as if it were: a power failure loses what is there.
     pub emulate_persistence: bool,
+    /// Members that are gone for good, by their place: the log goes on without them.
+    pub given_up: MemberSet,
 }
 
 impl Members {
@@ -75,12 +77,26 @@ impl Members {
         if self.places.iter().all(is_absent) {
             return Ok(None);
         }
-        let options = log::OpenOptions { key: key.cloned(), ..log::OpenOptions::default() };
-        match TailLog::open(self.stores(true)?, &options) {
-            Ok(log) => Ok(Some(log)),
-            Err(LogError::NoLog { cause: log::LabelError::NoLabel }) => Ok(None),
-            Err(error) => Err(error.into()),
+        let (mut holders, mut blank) = (Vec::new(), Vec::new());
+        for mut store in self.stores(true)? {
+            match log::is_blank(&mut *store)? {
+                true => blank.push(store),
+                false => holders.push(store),
+            }
         }
+        if holders.is_empty() {
+            return Ok(None);
+        }
+        let options = log::OpenOptions { key: key.cloned(), given_up: self.given_up };
+        let log = TailLog::open(holders, &options)?;
+        // In place of members that were lost: the log may be as good as it was.
+        for store in blank {
+            match log.add_member(store) {
+                Ok(number) => tracing::info!(member = number, "a new member has joined the log"),
+                Err(error) => tracing::warn!(%error, "a new member did not join the log"),
+            }
+        }
+        Ok(Some(log))
     }
 
     /// Makes the log. A member that holds a log already is refused.
@@ -117,6 +133,12 @@ impl Members {
     fn store(&self, place: &Place) -> Result<Box<dyn Store>, LoggedError> {
         match place {
             Place::Local(path) => {
+                if let Ok(found) = std::fs::metadata(path)
+                    && (found.file_type().is_fifo() || found.file_type().is_socket())
+                {
+                    // A pipe that nobody reads would never open.
+                    return Err(log::LocalStoreError::Foreign.into());
+                }
                 // The log holds what the file holds, which only its owner may read.
                 let mut private = File::options();
                 private.write(true).create(true).truncate(false).mode(0o600).open(path)?;

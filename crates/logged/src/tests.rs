@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::{Apply, Base, LocalBase, Logged, LoggedError, Members, Options, Place, Side};
+use crate::{
+    Apply, Base, LocalBase, Logged, LoggedError, MemberSet, Members, Options, Place, Side,
+};
 
 fn members(dir: &Path, name: &str) -> Members {
     let places = vec![Place::Local(dir.join(name))];
-    Members { places, len: 256 << 10, emulate_persistence: true }
+    Members { places, len: 256 << 10, emulate_persistence: true, given_up: MemberSet::default() }
 }
 
 fn base(dir: &Path, name: &str) -> Arc<dyn Base> {
@@ -314,4 +316,63 @@ fn an_opening_takes_nothing_away_that_others_may_read() {
     let file = Logged::open(Arc::clone(&watched) as _, side, &members, &options).unwrap();
     assert!(read(&file) == before);
     assert!(watched.cuts.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_log_that_was_given_up_is_refused_when_it_comes_back() {
+    for has_records in [true, false] {
+        let dir = place();
+        let mut file = open(dir.path(), &Options::default()).unwrap();
+        file.write(0, b"old").unwrap();
+        file.commit().unwrap();
+        if !has_records {
+            file.settle().unwrap();
+            file.write(0, b"old").unwrap();
+            file.settle().unwrap();
+        }
+        drop(file);
+        let (log, away) = (dir.path().join("log"), dir.path().join("away"));
+        std::fs::rename(&log, &away).unwrap();
+        let gone = open(dir.path(), &Options::default()).unwrap_err();
+        assert!(matches!(gone, LoggedError::ConfigLogGone), "{gone}");
+        let options = Options { give_up_log: true, ..Options::default() };
+        let mut file = open(dir.path(), &options).unwrap();
+        file.write(0, b"newer").unwrap();
+        file.commit().unwrap();
+        drop(file);
+        std::fs::rename(&log, dir.path().join("newer")).unwrap();
+        std::fs::rename(&away, &log).unwrap();
+        let refused = open(dir.path(), &Options::default()).unwrap_err();
+        assert!(matches!(refused, LoggedError::ConfigOtherLog), "{refused}");
+        std::fs::rename(dir.path().join("newer"), &log).unwrap();
+        assert_eq!(read(&open(dir.path(), &Options::default()).unwrap()), b"newer");
+    }
+}
+
+fn mirrored(dir: &Path, given_up: MemberSet) -> Result<Logged, LoggedError> {
+    let places = ["first", "second"].map(|name| Place::Local(dir.join(name))).to_vec();
+    let members = Members { places, len: 256 << 10, emulate_persistence: true, given_up };
+    Logged::open(base(dir, "base"), base(dir, "side"), &members, &Options::default())
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_member_given_up_and_takes_a_blank_one_in() {
+    let dir = place();
+    let none = MemberSet::default();
+    let mut file = mirrored(dir.path(), none).unwrap();
+    file.write(0, b"at both").unwrap();
+    file.commit().unwrap();
+    drop(file);
+    // A new disk in place of the second: without a word the first may have been left behind.
+    std::fs::remove_file(dir.path().join("second")).unwrap();
+    let refused = mirrored(dir.path(), none).unwrap_err();
+    assert!(matches!(refused, LoggedError::Log(log::LogError::Missing { .. })), "{refused}");
+    let mut file = mirrored(dir.path(), none.with(1)).unwrap();
+    assert_eq!(file.status().log.in_sync, none.with(0).with(1));
+    file.write(0, b"at both again").unwrap();
+    file.commit().unwrap();
+    drop(file);
+    std::fs::remove_file(dir.path().join("first")).unwrap();
+    let file = mirrored(dir.path(), none.with(0)).unwrap();
+    assert_eq!(read(&file), b"at both again");
 }

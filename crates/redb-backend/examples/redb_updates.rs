@@ -34,7 +34,12 @@ fn serve(share: &Path) -> Outcome<(tokio::runtime::Runtime, Running, String)> {
 
 fn open(directory: &Path, name: &str, places: &[String]) -> Outcome<Database> {
     let places = places.iter().map(|place| place.parse()).collect::<Result<Vec<Place>, _>>()?;
-    let members = Members { places, len: LOG_LEN, emulate_persistence: true };
+    let members = Members {
+        places,
+        len: LOG_LEN,
+        emulate_persistence: true,
+        given_up: logged::MemberSet::default(),
+    };
     let base = Arc::new(LocalBase::open(&directory.join(name))?);
     let side = Arc::new(LocalBase::open(&directory.join(format!("{name}-side")))?);
     let file = Logged::open(base, side, &members, &Options::default())?;

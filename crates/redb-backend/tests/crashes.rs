@@ -19,6 +19,7 @@ fn logged(dir: &Path) -> Database {
         places: vec![Place::Local(dir.join("log"))],
         len: 1 << 20,
         emulate_persistence: true,
+        given_up: logged::MemberSet::default(),
     };
     let base = Arc::new(LocalBase::open(&dir.join("db")).unwrap());
     let side = Arc::new(LocalBase::open(&dir.join("side")).unwrap());
@@ -163,6 +164,7 @@ fn a_closed_database_needs_no_log_and_a_crashed_one_does() {
         places: vec![Place::Local(image.path().join("log"))],
         len: 1 << 20,
         emulate_persistence: true,
+        given_up: logged::MemberSet::default(),
     };
     let base = Arc::new(LocalBase::open(&image.path().join("db")).unwrap());
     let side = Arc::new(LocalBase::open(&image.path().join("side")).unwrap());

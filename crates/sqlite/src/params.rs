@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   file:PATH?vfs=landfast&log=MEMBER[&log2=MEMBER...][&log_size=20M][&emulate=1][&give_up_log=1]
+//!   [&give_up=log2,log3]
 //! ```
 
-use logged::{LOG_LEN_DEFAULT, LOG_LEN_MAX, LOG_LEN_MIN, Members, Place, PlaceError};
+use logged::{LOG_LEN_DEFAULT, LOG_LEN_MAX, LOG_LEN_MIN, MemberSet, Members, Place, PlaceError};
 use thiserror::Error;
 
 /// The parameters of one database.
@@ -44,7 +45,9 @@ impl Params {
             None => LOG_LEN_DEFAULT,
         };
         let emulate_persistence = flag(&value_of, "emulate")?;
-        let members = (!places.is_empty()).then_some(Members { places, len, emulate_persistence });
+        let given_up = given_up(&value_of, places.len())?;
+        let members =
+            (!places.is_empty()).then_some(Members { places, len, emulate_persistence, given_up });
         let fault = match value_of("fault") {
             Some(text) => {
                 Some(text.parse().map_err(|_| ParamError::ConfigNumber { name: "fault" })?)
@@ -69,6 +72,19 @@ fn flag(
         Some("1") => Ok(true),
         Some(_) => Err(ParamError::ConfigFlag { name }),
     }
+}
+
+/// The members that are gone for good, by the names of their parameters.
+fn given_up(
+    value_of: &impl Fn(&str) -> Option<String>,
+    members: usize,
+) -> Result<MemberSet, ParamError> {
+    let mut gone = MemberSet::default();
+    for name in value_of("give_up").iter().flat_map(|text| text.split(',')) {
+        let number = LOG_NAMES[..members].iter().position(|known| *known == name);
+        gone = gone.with(number.ok_or(ParamError::ConfigGivenUp)?);
+    }
+    if members > 0 && gone.len() == members { Err(ParamError::ConfigGivenUp) } else { Ok(gone) }
 }
 
 /// Bytes, with K, M or G behind them; a whole number of pages within the bounds.
@@ -113,6 +129,9 @@ pub enum ParamError {
     /// The size is no number of bytes that a log can have.
     #[error("log_size is a number of bytes from 256K to 64G")]
     ConfigSize,
+    /// What is given up is no member, or all of them.
+    #[error("give_up names members that are given, not all of them, as in give_up=log2,log3")]
+    ConfigGivenUp,
     /// A switch is neither on nor off.
     #[error("{name} is 0 or 1")]
     ConfigFlag {
@@ -144,7 +163,9 @@ mod tests {
             parse(&[("log", "/a"), ("log2", "smb://u:p@h/s/b"), ("log_size", "1M")]).unwrap();
         let members = params.members.unwrap();
         assert_eq!((members.places.len(), members.len), (2, 1 << 20));
-        assert!(!members.emulate_persistence);
+        assert!(!members.emulate_persistence && members.given_up.is_empty());
+        let params = parse(&[("log", "/a"), ("log2", "/b"), ("give_up", "log2")]).unwrap();
+        assert!(params.members.unwrap().given_up.contains(1));
         assert!(parse(&[]).unwrap().members.is_none());
     }
 
@@ -159,6 +180,8 @@ mod tests {
             (&[("log_size", "65G")], ParamError::ConfigSize),
             (&[("log_size", "")], ParamError::ConfigSize),
             (&[("emulate", "yes")], ParamError::ConfigFlag { name: "emulate" }),
+            (&[("log", "/a"), ("give_up", "log2")], ParamError::ConfigGivenUp),
+            (&[("log", "/a"), ("give_up", "log")], ParamError::ConfigGivenUp),
             (&[("fault", "x")], ParamError::ConfigNumber { name: "fault" }),
         ] {
             assert_eq!(parse(pairs).unwrap_err(), error);

@@ -150,9 +150,9 @@ impl ShareFile {
     }
 
     fn client(&self) -> Result<blocking::Client, ClientError> {
-        // One connection for each share and user, as long as it lives.
-        let key =
-            format!("{:?} {}", (&self.url.host, self.url.port, &self.url.share), self.url.user);
+        // One connection for each share and user, as long as it lives. The password counts: who knows none gets nothing
+        // because somebody else of this program knew it.
+        let key = SmbUrl { path: String::new(), is_directory: false, ..self.url.clone() };
         let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = clients.iter().find(|(known, _)| *known == key)
             && client.echo().is_ok()
@@ -180,7 +180,7 @@ fn is_absent(error: &ClientError) -> bool {
     )
 }
 
-static CLIENTS: Mutex<Vec<(String, blocking::Client)>> = Mutex::new(Vec::new());
+static CLIENTS: Mutex<Vec<(SmbUrl, blocking::Client)>> = Mutex::new(Vec::new());
 /// Connections that are kept for the next file: as many as shares that one program uses at once.
 const CLIENTS_MAX: usize = 16;
 

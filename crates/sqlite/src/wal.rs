@@ -185,6 +185,11 @@ impl Wal {
     /// A connection has become the writer.
     pub(crate) fn begin(self: &Arc<Self>) -> Result<(), WalError> {
         let mut state = lock(&self.state);
+        // A log that broke acknowledges nothing more, and the next opening has what it had acknowledged. Only between
+        // transactions: one that has written a part must not go on in the log anew.
+        if !state.writing && state.owned.as_ref().is_some_and(|owned| owned.file.is_broken()) {
+            state.owned = None;
+        }
         self.owned(&mut state)?;
         state.writing = true;
         Ok(())
@@ -365,7 +370,12 @@ mod tests {
             let path = dir.path().join(database);
             let member = dir.path().join("app.log");
             let places = vec![member.to_str().unwrap().parse().unwrap()];
-            let members = Members { places, len: 1 << 20, emulate_persistence: true };
+            let members = Members {
+                places,
+                len: 1 << 20,
+                emulate_persistence: true,
+                given_up: logged::MemberSet::default(),
+            };
             let params = Params {
                 members: Some(members),
                 give_up_log: false,

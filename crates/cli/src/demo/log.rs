@@ -169,6 +169,7 @@ fn open(directory: &Path, is_new: bool) -> Result<Database, Failure> {
         places: vec![Place::Local(log_of(directory))],
         len: LOG_LEN_DEFAULT,
         emulate_persistence: true,
+        given_up: logged::MemberSet::default(),
     };
     let file = |name: &str| {
         let path = directory.join(name);

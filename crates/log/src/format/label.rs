@@ -51,9 +51,11 @@ pub(crate) const LABEL_LEN: usize = 128;
 pub(crate) const SLOT_LEN: u64 = 4096;
 /// Smallest ring.
 pub(crate) const CAPACITY_MIN: u64 = 4096;
-const MAGIC: [u8; 8] = *b"LFTAILOG";
+pub(crate) const MAGIC: [u8; 8] = *b"LFTAILOG";
 const VERSION: u32 = 1;
-const SEALED: u32 = 1;
+/// Records were sealed by one key for all openings. No log is made so any more.
+const SEALED_BY_ONE_KEY: u32 = 1;
+const SEALED: u32 = 4;
 const ARCHIVE: u32 = 2;
 
 /// What a member knows of its log.
@@ -106,6 +108,9 @@ impl Label {
         }
         if wire.version.get() != VERSION {
             return Err(LabelError::Version { found: wire.version.get(), known: VERSION });
+        }
+        if wire.flags.get() & SEALED_BY_ONE_KEY != 0 {
+            return Err(LabelError::SealedByOneKey);
         }
         let label = Self {
             id: wire.id,
@@ -218,6 +223,12 @@ pub enum LabelError {
         /// The version that this program writes.
         known: u32,
     },
+    /// An earlier version of this program sealed the records, in a form that this version does not open.
+    #[error(
+        "an earlier version of this program sealed the log by one key for all openings: empty the log with that version, \
+         and make a new one"
+    )]
+    SealedByOneKey,
     /// The checksum is right and the numbers are not.
     #[error("the label of the log holds numbers that no log has")]
     Nonsense,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
 use super::{Store, StoreError, Worth};
+use crate::create::HEAD_LEN;
+use crate::format::label::MAGIC;
 
 /// A medium of this machine as a store.
 #[derive(Debug)]
@@ -54,6 +57,9 @@ pub(super) fn owned_file(path: &Path, len: u64) -> Result<(File, u64), LocalStor
         }
     })?;
     let has = pmem::length(&file)?;
+    if !is_log_or_empty(&file).map_err(LocalStoreError::Open)? {
+        return Err(LocalStoreError::Foreign);
+    }
     if has < len {
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, len)
@@ -62,6 +68,21 @@ pub(super) fn owned_file(path: &Path, len: u64) -> Result<(File, u64), LocalStor
         sync_directory_of(path)?;
     }
     Ok((file, has.max(len)))
+}
+
+/// Whether the file holds a log, an archive, or nothing where the labels of one lie. Looked at before the file grows: a file
+/// that was named by mistake stays as it was.
+fn is_log_or_empty(file: &File) -> io::Result<bool> {
+    let mut head = [0; HEAD_LEN];
+    let mut len = 0;
+    while len < HEAD_LEN {
+        match file.read_at(&mut head[len..], len as u64)? {
+            0 => break,
+            count => len += count,
+        }
+    }
+    let slots = head.chunks(HEAD_LEN / 2);
+    Ok(head == [0; HEAD_LEN] || slots.into_iter().any(|slot| slot.starts_with(&MAGIC)))
 }
 
 /// The name of a new file is durable with the file.
@@ -114,6 +135,11 @@ pub enum LocalStoreError {
     /// The caller's: another program has it open.
     #[error("another program has the log open")]
     InUse,
+    /// The caller's: the file is something else.
+    #[error(
+        "the file holds something that is no log, and is left as it is: name another one, or remove it"
+    )]
+    Foreign,
     /// The operating system did not open, lock or sync the file.
     #[error("cannot open the file of the log: {0}")]
     Open(io::Error),

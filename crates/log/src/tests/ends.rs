@@ -1,13 +1,16 @@
 //! What ends a log, or must not: builders that panic, members that fail while the set changes, waits that nobody ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Wake, Waker};
 
 use pmem::DurabilityClass;
 
 use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
+use crate::gate::Gates;
 use crate::store::{Store, StoreError, Worth};
-use crate::{CreateOptions, LogError, Lsn, TailLog};
+use crate::{CreateOptions, DestageOptions, Destager, LogError, Lsn, TailLog};
 
 #[test]
 fn a_record_whose_builder_panics_leaves_no_hole_in_the_log() {
@@ -114,4 +117,41 @@ fn commits_keep_to_sectors_from_when_a_member_on_a_disk_joins() {
     }
     drop(log);
     assert_eq!(records(&open(&medium)).len(), 3);
+}
+
+#[test]
+fn a_writer_hears_that_the_destager_has_ended() {
+    let medium = in_memory(2);
+    let log = TailLog::create(vec![Part::of(&medium, 0).0], &CreateOptions::default()).unwrap();
+    let log = Arc::new(log);
+    let archive = Part::of(&medium, 1).0;
+    drop(Destager::start(Arc::clone(&log), archive, DestageOptions::default()).unwrap());
+    while log.append(&[1; 900]).is_ok() {}
+    let ended = log.append_when_room(&[1; 900]).unwrap_err();
+    assert!(matches!(ended, LogError::DestagerEnded), "{ended}");
+    log.trim(log.durable_lsn()).unwrap();
+    log.append_when_room(&[1; 900]).unwrap();
+}
+
+/// A task that its executor has let go of: its waker holds the last of it, and its future names the gates.
+struct LastOfATask(Arc<TailLog>);
+
+impl Wake for LastOfATask {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for LastOfATask {
+    fn drop(&mut self) {
+        self.0.gates().forget(7);
+    }
+}
+
+#[test]
+fn a_waker_that_drops_the_last_of_its_task_ends_no_commit() {
+    let log = Arc::new(create(&in_memory(1)));
+    let waker = Waker::from(Arc::new(LastOfATask(Arc::clone(&log))));
+    Gates::wake_later(&mut log.gates().lock(), 7, &waker);
+    drop(waker);
+    log.append_commit(b"one").unwrap();
+    assert_eq!(log.gates().lock().tasks(), 0);
 }

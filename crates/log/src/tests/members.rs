@@ -339,3 +339,73 @@ fn a_member_that_is_taken_in_without_what_it_lacks_is_found() {
     let found = Planted::AdmitsBehind.during(records_of_one_that_came_back);
     assert!(matches!(found, Err(LogError::Damaged { .. })), "{found:?}");
 }
+
+#[test]
+fn an_opening_with_fewer_members_than_the_fewest_in_sync_is_refused() {
+    let (medium, log, _) = mirrored(3);
+    log.append_commit(b"at all").unwrap();
+    drop(log);
+    drop(TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap());
+    let alone = TailLog::open(some(&medium, &[0]), &OpenOptions::default()).unwrap_err();
+    assert!(matches!(alone, LogError::TooFew { here: 1, least: 2 }), "{alone}");
+    // A strict mirror goes on with both or not at all.
+    let medium = in_memory(2);
+    let strict = CreateOptions { least_in_sync: Some(2), ..CreateOptions::default() };
+    drop(TailLog::create(some(&medium, &[0, 1]), &strict).unwrap());
+    for one in [0, 1] {
+        let alone = TailLog::open(some(&medium, &[one]), &OpenOptions::default()).unwrap_err();
+        assert!(matches!(alone, LogError::TooFew { here: 1, least: 2 }), "{alone}");
+    }
+    drop(TailLog::open(some(&medium, &[0, 1]), &OpenOptions::default()).unwrap());
+}
+
+#[test]
+fn a_member_in_sync_and_one_that_catches_up_are_enough() {
+    let (medium, log, switches) = mirrored(3);
+    switches[2].store(true, Ordering::Relaxed);
+    log.append_commit(b"at two").unwrap();
+    drop(log);
+    let log = TailLog::open(some(&medium, &[0, 2]), &OpenOptions::default()).unwrap();
+    assert_eq!(log.status().in_sync, MemberSet::of(&[0, 2]));
+    log.append_commit(b"at the first and the last").unwrap();
+    drop(log);
+    let log = TailLog::open(some(&medium, &[1, 2]), &OpenOptions::default()).unwrap();
+    assert_eq!(records(&log).len(), 2);
+}
+
+#[test]
+fn members_that_are_left_are_enough_once_the_others_are_given_up() {
+    let (medium, log, _) = mirrored(3);
+    log.append_commit(b"at all").unwrap();
+    drop(log);
+    let options = OpenOptions { given_up: MemberSet::of(&[1, 2]), ..OpenOptions::default() };
+    let log = TailLog::open(some(&medium, &[0]), &options).unwrap();
+    log.append_commit(b"at the first alone").unwrap();
+    drop(log);
+    // The label says so: nobody has to say it again.
+    let log = TailLog::open(some(&medium, &[0]), &OpenOptions::default()).unwrap();
+    assert_eq!(records(&log).len(), 2);
+}
+
+/// Any order of openings with any members, each with a record: what was acknowledged is in every later opening.
+#[test]
+fn a_record_that_some_members_acknowledged_is_in_every_later_opening() {
+    let subsets: [&[u64]; 7] = [&[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]];
+    for least in [2, 3] {
+        for order in 0..7_usize.pow(4) {
+            let medium = in_memory(3);
+            let options = CreateOptions { least_in_sync: Some(least), ..CreateOptions::default() };
+            drop(TailLog::create(some(&medium, &[0, 1, 2]), &options).unwrap());
+            let mut acknowledged = Vec::new();
+            for step in 0..4 {
+                let members = subsets[order / 7_usize.pow(step) % 7];
+                let Ok(log) = TailLog::open(some(&medium, members), &OpenOptions::default()) else {
+                    continue;
+                };
+                assert_eq!(records(&log), acknowledged, "least {least}, order {order}");
+                let record = vec![u8::try_from(step).unwrap()];
+                acknowledged.push((log.append_commit(&record).unwrap(), record));
+            }
+        }
+    }
+}

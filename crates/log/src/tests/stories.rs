@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::memory::{MEMBER_LEN, create, in_memory, open, parts, records};
+use crate::format::{Header, Kind};
+use crate::store::LocalStore;
 use crate::{CreateOptions, LabelError, LogError, Lsn, MasterKey, OpenOptions, TailLog};
 
 #[test]
@@ -203,4 +205,52 @@ fn a_log_with_impossible_options_is_not_made() {
     let log = create(&medium);
     let long = log.append(&[0; 4096]).unwrap_err();
     assert!(matches!(long, LogError::TooLong { len: 4096, .. }), "{long}");
+}
+
+#[test]
+fn a_log_is_not_made_over_memory_that_holds_something_else() {
+    let medium = in_memory(1);
+    medium.place(1024, b"a superblock, perhaps").unwrap();
+    let refused = TailLog::create(parts(&medium), &CreateOptions::default()).unwrap_err();
+    assert!(matches!(refused, LogError::ConfigNotEmpty { member: 0 }), "{refused}");
+    let replace = CreateOptions { replace: true, ..CreateOptions::default() };
+    TailLog::create(parts(&medium), &replace).unwrap();
+}
+
+#[test]
+fn a_file_that_holds_something_else_is_left_as_it_is() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("customers.db");
+    std::fs::write(&path, b"SQLite format 3\0 and the rest").unwrap();
+    let emulated = pmem::OpenOptions { emulate_persistence: true };
+    for refused in [
+        LocalStore::open(&path, 1 << 20, emulated).map(drop).unwrap_err(),
+        crate::DeviceStore::file(&path, 1 << 20).map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(refused, crate::LocalStoreError::Foreign), "{refused}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"SQLite format 3\0 and the rest");
+}
+
+#[test]
+fn a_sealed_log_refuses_a_record_that_is_not_sealed() {
+    let medium = in_memory(1);
+    let key = Some(MasterKey([7; 32]));
+    let options = CreateOptions { key: key.clone(), ..CreateOptions::default() };
+    let log = TailLog::create(parts(&medium), &options).unwrap();
+    let sealed = log.append_commit(b"sealed").unwrap();
+    let (at, generation) = (log.durable_lsn(), log.status().generation);
+    drop(log);
+    // Whoever can write to the memory reads the id and the generation on the label.
+    let mut label = [0; 128];
+    medium.read(0, &mut label).unwrap();
+    let id = label[16..32].try_into().unwrap();
+    let header = Header { kind: Kind::Data, length: 6, lsn: at, durable: at, generation };
+    medium.place(8192 + at.0, &header.emit(&id, b"forged")).unwrap();
+    medium.place(8192 + at.0 + 32, b"forged").unwrap();
+    let log =
+        TailLog::open(parts(&medium), &OpenOptions { key, ..OpenOptions::default() }).unwrap();
+    let found: Vec<_> = log.replay(log.start_lsn()).unwrap().collect();
+    assert_eq!(found[0].as_ref().unwrap(), &(sealed, b"sealed".to_vec()));
+    assert!(matches!(found[1], Err(LogError::SealBroken { lsn }) if lsn == at));
 }
