@@ -6,7 +6,7 @@
 //!           the others wait, and what they append meanwhile leaves with the next commit
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::create;
@@ -33,6 +33,8 @@ pub struct TailLog {
     durable: AtomicU64,
     /// The destager has work once everything below is durable.
     destage_at: AtomicU64,
+    /// What the gate says of a leader, for those who spin: a hint.
+    is_led: AtomicBool,
     /// A commit is worth less than the sleep of a thread that waits for it.
     is_quick: bool,
     /// Opens sealed records for replay.
@@ -103,6 +105,7 @@ impl TailLog {
             destage_at: AtomicU64::new(u64::MAX),
             mirror: Mutex::new(mirror),
             gates: Gates::default(),
+            is_led: AtomicBool::new(false),
             is_quick,
             unseal: seal,
         })
@@ -422,11 +425,13 @@ impl TailLog {
             }
             if !gate.is_led {
                 gate.is_led = true;
+                self.is_led.store(true, Ordering::Relaxed);
                 let spare = std::mem::take(&mut gate.spare);
                 drop(gate);
                 let led = self.lead(spare);
                 gate = self.gates.lock();
                 gate.is_led = false;
+                self.is_led.store(false, Ordering::Relaxed);
                 gate.is_broken |= led.is_err();
                 let outcome = led.map(|spare| gate.spare = spare);
                 self.gates.announce(gate);
@@ -438,9 +443,11 @@ impl TailLog {
             }
             if self.is_quick {
                 drop(gate);
-                let is_durable = self.spin_until_durable(end);
+                if self.spin_until_durable(end) {
+                    return Ok(());
+                }
                 gate = self.gates.lock();
-                if is_durable || !gate.is_led {
+                if !gate.is_led {
                     continue;
                 }
             }
@@ -448,12 +455,23 @@ impl TailLog {
         }
     }
 
-    /// Looks for the end of another thread's commit for about as long as a commit in memory takes.
+    /// Looks for the end of another thread's commit for about as long as a commit in memory takes, and then leaves the
+    /// core to whoever leads, who may have lost its own: to sleep and be woken would cost more than many commits.
     fn spin_until_durable(&self, end: Lsn) -> bool {
-        (0..SPINS).any(|_| {
-            std::hint::spin_loop();
-            self.durable_lsn() >= end
-        })
+        for turn in 0..SPINS + YIELDS {
+            if turn < SPINS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            if self.durable_lsn() >= end {
+                return true;
+            }
+            if !self.is_led.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        false
     }
 
     /// Takes all that is staged, and makes it durable.
@@ -532,5 +550,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Looks of a thread at the end of another's commit before it sleeps: some microseconds, less than a sleep and a wake-up
 /// cost.
 const SPINS: u32 = 100;
+/// How often a thread then leaves its core before it sleeps.
+const YIELDS: u32 = 50;
 /// Bytes that a member that catches up is behind before commits wait for it.
 const ROUND: u64 = 1 << 20;

@@ -31,6 +31,11 @@ pub(crate) enum VolumeFailure {
     /// The name is a link, or leads to something that has no bytes of its own.
     #[error("it is not a file itself, but a link or something else")]
     NoFile,
+    /// The system has the disk: a mounted file system, swap, an array, or another program that took it for itself.
+    #[error(
+        "the system uses this disk: it is mounted, swap, part of an array, or another program's own"
+    )]
+    Taken,
     /// Its programs map it.
     #[error(
         "a volume of mode dax is for programs that map it: as a disk its sectors would be torn"
@@ -59,6 +64,7 @@ impl VolumeFailure {
         match self {
             Self::Volatile => Some("--emulate-persistence says that losing it is acceptable"),
             Self::Exists => Some("--overwrite loses it for good"),
+            Self::Taken => Some("unmount it first; lsblk says what uses it"),
             Self::NoFile => Some("name the volume itself"),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
             Self::Plain => Some("check what lies on it, as by fsck on its loop device"),

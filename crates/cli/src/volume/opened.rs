@@ -1,7 +1,7 @@
 //! A volume's file, opened: of which mode it is, and its device.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,7 +57,10 @@ pub(super) fn device(
     access: Access,
     emulate: bool,
 ) -> Result<(Arc<dyn BlockDevice>, Mode), VolumeFailure> {
-    let file = file(path, access)?;
+    let mut file = file(path, access)?;
+    if access == Access::ReadWrite && file.metadata()?.file_type().is_block_device() {
+        file = alone(path)?;
+    }
     let options = pmem::OpenOptions { emulate_persistence: emulate };
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
     let is_plain = pmem::classify(&file).is_err();
@@ -76,6 +79,16 @@ pub(super) fn device(
         return Err(VolumeFailure::Volatile);
     }
     Ok((Arc::new(Volume::open_file(file, options, access)?), Mode::Block))
+}
+
+/// A disk that nobody else of this system uses from now on: not what is mounted, and nothing mounts it meanwhile.
+fn alone(path: &Path) -> Result<File, VolumeFailure> {
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::EXCL).bits()).expect("flags");
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    opened.map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => VolumeFailure::Taken,
+        _ => error.into(),
+    })
 }
 
 /// Keeps others from opening a volume of mode file; mode block has a lock of its own.

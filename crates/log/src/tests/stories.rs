@@ -120,7 +120,7 @@ fn writers_of_many_threads_lose_no_record() {
     let medium =
         pmem::anonymous_with(8192 + (1 << 20), pmem::OpenOptions { emulate_persistence: true })
             .unwrap();
-    let stores = || vec![Box::new(crate::LocalStore::of_medium(Arc::clone(&medium))) as _];
+    let stores = || vec![Box::new(LocalStore::of_medium(Arc::clone(&medium))) as _];
     let log = TailLog::create(stores(), &CreateOptions::default()).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..8_u8 {
