@@ -117,3 +117,35 @@ fn a_ready_message_without_room_in_the_buffer_stays_due() {
     assert!(stream.is_ready());
     assert_eq!(stream.frame_ready(&mut [0; 64]), Err(FrameError::ReadyNotDue));
 }
+
+#[test]
+fn the_longest_frame_fills_a_segment_of_tcp_with_its_markers() {
+    for (markers, mulpdu) in [(false, 1454), (true, 1442)] {
+        let agreement = Agreement { markers, ..Agreement::plain(Role::Initiator, 1, 1) };
+        let stream = Stream::new(&agreement, 1460);
+        // RFC 5044 §4.5: EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4), without markers EMSS - (6 + EMSS mod 4).
+        assert_eq!((stream.mulpdu(), stream.frame_size_max()), (mulpdu, 1460), "{markers}");
+    }
+}
+
+#[test]
+fn an_initiator_that_owes_no_ready_message_may_send_at_once() {
+    assert!(Stream::new(&Agreement::plain(Role::Initiator, 1, 1), 1460).is_ready());
+}
+
+#[test]
+fn each_request_under_way_takes_one_of_those_agreed() {
+    let mut stream = initiator(&Agreement::plain(Role::Initiator, 3, 3));
+    let read = ReadRequestRepr {
+        sink_stag: Stag(1),
+        sink_offset: 0,
+        size: 8,
+        source_stag: STAG,
+        source_offset: 0,
+    };
+    for (available, outstanding) in [(3, 0), (2, 1), (1, 2)] {
+        assert_eq!((stream.ord_available(), stream.outstanding()), (available, outstanding));
+        stream.frame_read_request(&mut [0; 64], &read).unwrap();
+    }
+    assert_eq!((stream.ord_available(), stream.outstanding()), (0, 3));
+}

@@ -235,4 +235,23 @@ mod tests {
         credits.gained(u16::MAX);
         assert_eq!(credits.held(), u16::MAX);
     }
+
+    #[test]
+    fn more_than_half_of_what_a_peer_asked_for_needs_no_grant() {
+        let mut credits = credits(9, 10, 255);
+        assert_eq!(credits.spend(), Some(10));
+        for left in (6..10).rev() {
+            credits.arrived(true).unwrap();
+            assert!(!credits.grant_due(), "{left} of 10 are left");
+        }
+        credits.arrived(true).unwrap();
+        assert!(credits.grant_due(), "5 of 10 are left");
+    }
+
+    #[test]
+    fn no_grant_is_due_that_could_not_leave_or_would_grant_nothing() {
+        assert!(credits(1, 10, 2).grant_due());
+        assert!(!credits(0, 10, 2).grant_due(), "no credit to send it with");
+        assert!(!credits(1, 10, 0).grant_due(), "no buffer to grant");
+    }
 }

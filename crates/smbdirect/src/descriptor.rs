@@ -305,4 +305,11 @@ mod tests {
             assert_eq!(descriptors.pieces(position, length).unwrap_err(), range);
         }
     }
+
+    #[test]
+    fn tokens_and_descriptors_are_shown_as_what_they_are() {
+        assert_eq!(Token(0x12_ab34).to_string(), "0x0012ab34");
+        let shown = format!("{:?}", Descriptors::parse(&ONE).unwrap());
+        assert_eq!(shown, format!("[{ONE_REPR:?}]"));
+    }
 }

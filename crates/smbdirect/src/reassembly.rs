@@ -151,4 +151,14 @@ mod tests {
         reassembly.release();
         assert_eq!(reassembly.buffer.len(), 64, "a half received message is kept");
     }
+
+    #[test]
+    fn the_buffer_doubles_when_it_is_full_and_not_before() {
+        let mut reassembly = Reassembly::new(1 << 16);
+        for fragments in 1..=64_u32 {
+            reassembly.push(&fragment((64 - fragments) << 10), &[0; 1 << 10]).unwrap();
+            let wanted = usize::try_from(fragments.next_power_of_two() << 10).unwrap();
+            assert_eq!(reassembly.bytes(), wanted, "after {fragments} KiB of 64");
+        }
+    }
 }

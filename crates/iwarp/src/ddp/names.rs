@@ -34,3 +34,14 @@ impl fmt::Display for QueueNumber {
         write!(f, "queue {:#x}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_buffers_are_shown_in_hexadecimal() {
+        assert_eq!(Stag(0x12_ab34).to_string(), "0x0012ab34");
+        assert_eq!(QueueNumber::RESPONSE.to_string(), "queue 0x3");
+    }
+}
