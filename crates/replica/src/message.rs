@@ -19,6 +19,9 @@
 //!                                          <-  Mapped, NotMapped
 //!     Fetch       bytes that I cannot read ->
 //!                                          <-  Fetched
+//!     Lease       do not be the source  ->
+//!                 for a while
+//!                                          <-  Leased     until then I am none
 //!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
@@ -223,6 +226,22 @@ pub enum Message {
         extent: Extent,
         /// Whether the member has them, and could read them.
         is_there: bool,
+    },
+    /// The source wants the member's promise not to be the source for a while, so that what it lets be read is not old.
+    Lease {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// Nanoseconds of the source's clock.
+        asked: u64,
+        /// For so many nanoseconds from when this comes.
+        for_ns: u64,
+    },
+    /// Answers [`Message::Lease`]: it is promised.
+    Leased {
+        /// What the question said.
+        asked: u64,
+        /// For so many nanoseconds, at most what was asked for.
+        for_ns: u64,
     },
     /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
     /// member's ring and made durable there.

@@ -35,6 +35,9 @@ pub(crate) struct GroupFile {
     /// A member that is silent for so many milliseconds is taken for gone.
     #[serde(default = "silence")]
     pub(crate) silence_ms: u64,
+    /// A source lets read for so many milliseconds after the members in sync have promised not to be the source; 0: always.
+    #[serde(default = "read_lease")]
+    pub(crate) read_lease_ms: u64,
     /// Bytes on the way to a member at most.
     #[serde(default = "window")]
     pub(crate) window: Size,
@@ -389,6 +392,7 @@ impl Group {
             },
             window: file.window.0,
             silence_ns: file.silence_ms.saturating_mul(1_000_000),
+            read_lease_ns: file.read_lease_ms.saturating_mul(1_000_000),
             retention_ns: file.retention_s.saturating_mul(1_000_000_000),
             copy_window: COPY_WINDOW,
         }
@@ -492,6 +496,7 @@ impl GroupFile {
                 return Err(format!("volume {}: the size must be a multiple of 4096", volume.name));
             }
         }
+        check_names("group", std::iter::once(&*self.name))?;
         let names = self.volumes.iter().map(|volume| &*volume.name);
         check_names("volume", names)?;
         check_names("member", self.members.iter().map(|member| &*member.name))?;
@@ -513,6 +518,13 @@ impl GroupFile {
         }
         if self.silence_ms < SILENCE_LEAST_MS {
             return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
+        }
+        if self.read_lease_ms != 0 && !READ_LEASE_MS.contains(&self.read_lease_ms) {
+            return Err(format!(
+                "read_lease_ms: {} to {}, or 0: a source that is cut off lets old bytes be read then",
+                READ_LEASE_MS.start(),
+                READ_LEASE_MS.end()
+            ));
         }
         if self.witness_file.is_some() && self.etcd.is_some() {
             return Err("witness_file and etcd: one of them".to_owned());
@@ -621,6 +633,10 @@ const fn silence() -> u64 {
     5_000
 }
 
+pub(crate) const fn read_lease() -> u64 {
+    2_000
+}
+
 pub(crate) const fn window() -> Size {
     Size(16 << 20)
 }
@@ -631,6 +647,8 @@ const LOG_LEAST: u64 = 4 << 20;
 const BANDWIDTH_LEAST: u64 = 1 << 20;
 /// Members say something every half second.
 const SILENCE_LEAST_MS: u64 = 1_500;
+/// A promise is asked for anew in a quarter of it; a promotion waits for all of it.
+const READ_LEASE_MS: std::ops::RangeInclusive<u64> = 400..=60_000;
 /// Bytes of copies on the way to a member at most.
 const COPY_WINDOW: u64 = 8 << 20;
 
@@ -646,6 +664,7 @@ mod tests {
             secret_file: "db.toml.secret".into(),
             least_in_sync: 1,
             silence_ms: silence(),
+            read_lease_ms: read_lease(),
             window: window(),
             retention_s: 0,
             congestion: Full::Note,

@@ -201,6 +201,9 @@ impl Core {
             Message::TakeOver { epoch, end, next } if streams == Some(epoch) => {
                 self.hear_take_over(end, next);
             }
+            Message::Lease { epoch, asked, for_ns } if streams == Some(epoch) => {
+                self.hear_lease(peer, asked, for_ns);
+            }
             // Whoever carries the connection answers with digests.
             Message::Compare { epoch, .. } | Message::Fetch { epoch, .. }
                 if streams == Some(epoch) => {}
@@ -387,6 +390,7 @@ impl Core {
         if with_copies {
             self.label.contents = Contents::Mixed;
         }
+        self.knows_set = true;
         let epoch = history.current();
         self.label.history = history;
         self.label.committed = self.committed;

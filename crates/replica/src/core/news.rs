@@ -92,6 +92,11 @@ pub enum Denial {
         "this member may lack what the source has acknowledged; promote it by force if that is accepted"
     )]
     NotInSync,
+    /// It has started again since, and a source that can go on without it would have told it nothing.
+    #[error(
+        "this member was in sync when it stopped, and the source may have gone on without it: promote it with --was-in-sync if it was in sync to the end (no event 201 at the source after it stopped), or with --force if losing what it lacks is accepted"
+    )]
+    MayBeLeft,
     /// Its volumes are a mixture.
     #[error(
         "the volumes of this member are a mixture of several moments until all copies have arrived"

@@ -50,7 +50,8 @@ impl Inner {
         let no_volume = ResizeError::ConfigNoVolume(volume);
         let offered = self.hub.sizes.get(usize::from(volume)).ok_or(no_volume)?;
         let device = self.volumes.device(volume).ok_or(no_volume)?;
-        let block = device.geometry().block;
+        // What the group's file takes as a size.
+        let block = device.geometry().block.max(SIZE_UNIT);
         if size > VOLUME_LEN_MAX || !size.is_multiple_of(u64::from(block)) {
             return Err(ResizeError::ConfigSize { block });
         }
@@ -67,3 +68,5 @@ impl Inner {
         Ok(size)
     }
 }
+
+const SIZE_UNIT: u32 = 4096;

@@ -168,3 +168,57 @@ fn a_source_that_has_handed_over_lets_nobody_read_what_the_next_one_has_overwrit
         group.compare(1, 0);
     }
 }
+
+#[test]
+fn a_source_whose_member_was_promoted_behind_its_back_lets_nothing_old_be_read() {
+    let group = Group::new(Plan { has_witness: true, ..Plan::default() });
+    group.write(0, 0, 0, 1, 4096);
+    let (device, stops) = (group.devices(0).remove(0), AtomicBool::new(false));
+    // Whatever is read after a newer write was answered is that write, or is refused.
+    let newest = AtomicU64::new(1);
+    thread::scope(|scope| {
+        let readers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut read = 0_u64;
+                while !stops.load(Ordering::SeqCst) {
+                    let least = newest.load(Ordering::SeqCst);
+                    let mut found = [0; 512];
+                    match device.read(0, &mut found) {
+                        Ok(()) => {
+                            assert!(u64::from(found[0]) >= least, "{} after {least}", found[0]);
+                            read += 1;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                read
+            })
+        });
+        // The source is alive and connected all the time.
+        group.member(1).promote(true).unwrap();
+        group.wait("the member is the source", || group.status(1).is_ready);
+        group.write(1, 0, 0, 2, 4096);
+        newest.store(2, Ordering::SeqCst);
+        group.wait("the old source is none", || !group.status(0).is_source);
+        stops.store(true, Ordering::SeqCst);
+        let read: u64 = readers.map(|reader| reader.join().unwrap()).iter().sum();
+        assert!(read > 0);
+    });
+    group.compare(1, 0);
+}
+
+#[test]
+fn a_member_that_was_left_behind_and_starts_again_is_not_promoted_without_force() {
+    let mut group = Group::new(Plan::default());
+    group.stop(1);
+    group.write(0, 0, 0, 7, 4096);
+    group.stop(0);
+    group.start(1);
+    group.member(1).promote(false).unwrap();
+    group.wait("it is denied", || {
+        group.has_told(1, |news| matches!(news, News::Denied(Denial::MayBeLeft)))
+    });
+    assert!(!group.status(1).is_source);
+    group.start(0);
+    group.compare(0, 1);
+}
