@@ -22,6 +22,9 @@
 //!     Lease       do not be the source  ->
 //!                 for a while
 //!                                          <-  Leased     until then I am none
+//!     Reserve     can your volume be so    ->
+//!                 long
+//!                                          <-  Reserved   so long it can be
 //!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
@@ -242,6 +245,20 @@ pub enum Message {
         asked: u64,
         /// For so many nanoseconds, at most what was asked for.
         for_ns: u64,
+    },
+    /// A volume is to grow by this range, if the member has room for it.
+    Reserve {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// What would be new.
+        extent: Extent,
+    },
+    /// Answers [`Message::Reserve`].
+    Reserved {
+        /// What was asked for.
+        extent: Extent,
+        /// Bytes that the volume's device has now.
+        size: u64,
     },
     /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
     /// member's ring and made durable there.

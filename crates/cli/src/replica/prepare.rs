@@ -35,6 +35,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         secret_file: file_name,
         least_in_sync: 1,
         silence_ms: SILENCE_MS,
+        read_lease_ms: super::group::read_lease(),
         window: window(),
         retention_s: 0,
         congestion: Full::default(),

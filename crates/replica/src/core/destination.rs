@@ -205,7 +205,9 @@ impl Core {
                 self.hear_lease(peer, asked, for_ns);
             }
             // Whoever carries the connection answers with digests.
-            Message::Compare { epoch, .. } | Message::Fetch { epoch, .. }
+            Message::Compare { epoch, .. }
+            | Message::Fetch { epoch, .. }
+            | Message::Reserve { epoch, .. }
                 if streams == Some(epoch) => {}
             Message::Alive => {}
             _ => {

@@ -567,7 +567,10 @@ impl Core {
             Message::Differs { lsn, extent } => self.differs(peer, lsn, extent),
             Message::Leased { asked, for_ns } => self.is_leased(peer, asked, for_ns),
             Message::Refused(refusal) => self.is_refused(peer, refusal),
-            Message::Alive | Message::Digests { .. } | Message::Fetched { .. } => {}
+            Message::Alive
+            | Message::Digests { .. }
+            | Message::Fetched { .. }
+            | Message::Reserved { .. } => {}
             // What only sources say.
             _ => self.act(Action::Disconnect(peer)),
         }

@@ -80,6 +80,7 @@ pub(crate) struct Group {
     /// What of the volumes 0 of the members cannot be read.
     lost: Vec<Lost>,
     gates: Vec<Gated>,
+    full: Vec<Arc<AtomicBool>>,
 }
 
 impl Group {
@@ -111,7 +112,8 @@ impl Group {
         let running = (0..plan.members).map(|_| None).collect();
         let lost = (0..plan.members).map(|_| Lost::default()).collect();
         let gates = (0..plan.members).map(|_| Gated::default()).collect();
-        let group = Self { directory, plan, addresses, running, lost, gates };
+        let full = (0..plan.members).map(|_| Arc::default()).collect();
+        let group = Self { directory, plan, addresses, running, lost, gates, full };
         for member in 0..group.plan.members {
             group.make(member);
         }
@@ -183,7 +185,8 @@ impl Group {
         let mut volumes: Vec<_> = (0..VOLUMES).map(|it| self.file(member, it)).collect();
         let lost = Arc::clone(&self.lost[usize::from(member)]);
         let gate = Arc::clone(&self.gates[usize::from(member)]);
-        volumes[0] = Arc::new(Failing { below: Arc::clone(&volumes[0]), lost, gate });
+        let is_full = Arc::clone(&self.full[usize::from(member)]);
+        volumes[0] = Arc::new(Failing { below: Arc::clone(&volumes[0]), lost, gate, is_full });
         let addresses = (0..)
             .map(MemberId)
             .zip(self.addresses.iter().map(|address| vec![address.clone()]))
@@ -226,6 +229,11 @@ impl Group {
         *self.gates[usize::from(member)].lock().unwrap() = Some(Arc::clone(&gate));
         self.lose(member, sector);
         gate
+    }
+
+    /// A member's first volume cannot be longer, or can.
+    pub(crate) fn is_full(&self, member: u8, is_full: bool) {
+        self.full[usize::from(member)].store(is_full, Ordering::SeqCst);
     }
 
     /// Whether all sectors of a member's first volume can be read.
@@ -369,6 +377,8 @@ struct Failing {
     below: Arc<dyn BlockDevice>,
     lost: Lost,
     gate: Gated,
+    /// It cannot be longer.
+    is_full: Arc<AtomicBool>,
 }
 
 impl Failing {
@@ -427,6 +437,9 @@ impl BlockDevice for Failing {
     }
 
     fn resize(&self, size: u64) -> Result<u64, BlockError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(BlockError::MediaFull);
+        }
         self.below.resize(size)
     }
 }

@@ -91,3 +91,23 @@ fn what_was_fetched_for_healing_is_not_written_once_the_member_is_no_source() {
     });
     group.compare(1, 0);
 }
+
+#[test]
+fn a_sector_that_no_member_has_is_in_the_way_of_its_own_block_alone_when_a_member_is_copied() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 8192);
+    group.stop(1);
+    group.make(1);
+    group.lose(0, 3);
+    group.start(1);
+    group.wait("it is told", || {
+        group.has_told(0, |news| matches!(news, News::NotCopied(MemberId(1), _)))
+    });
+    // The source goes on, with all other blocks and volumes.
+    group.write(0, 1, 0, 2, 4096);
+    group.devices(0)[0].read(4096, &mut [0; 4096]).unwrap();
+    assert!(!group.status(0).has_failed);
+    // Once the block is written, the member is copied whole.
+    group.write(0, 0, 0, 3, 4096);
+    group.compare(0, 1);
+}

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use block::Survives;
-use replica::MemberId;
 use replica::core::{Denial, News, Wish};
+use replica::{MemberId, MemberSet};
 
 use crate::group::{Group, Plan};
 
@@ -170,41 +170,30 @@ fn a_source_that_has_handed_over_lets_nobody_read_what_the_next_one_has_overwrit
 }
 
 #[test]
-fn a_source_whose_member_was_promoted_behind_its_back_lets_nothing_old_be_read() {
-    let group = Group::new(Plan { has_witness: true, ..Plan::default() });
-    group.write(0, 0, 0, 1, 4096);
-    let (device, stops) = (group.devices(0).remove(0), AtomicBool::new(false));
-    // Whatever is read after a newer write was answered is that write, or is refused.
-    let newest = AtomicU64::new(1);
-    thread::scope(|scope| {
-        let readers = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let mut read = 0_u64;
-                while !stops.load(Ordering::SeqCst) {
-                    let least = newest.load(Ordering::SeqCst);
-                    let mut found = [0; 512];
-                    match device.read(0, &mut found) {
-                        Ok(()) => {
-                            assert!(u64::from(found[0]) >= least, "{} after {least}", found[0]);
-                            read += 1;
-                        }
-                        Err(_) => break,
-                    }
-                }
-                read
-            })
-        });
-        // The source is alive and connected all the time.
-        group.member(1).promote(true).unwrap();
-        group.wait("the member is the source", || group.status(1).is_ready);
-        group.write(1, 0, 0, 2, 4096);
-        newest.store(2, Ordering::SeqCst);
-        group.wait("the old source is none", || !group.status(0).is_source);
-        stops.store(true, Ordering::SeqCst);
-        let read: u64 = readers.map(|reader| reader.join().unwrap()).iter().sum();
-        assert!(read > 0);
+fn a_read_waits_until_the_member_in_sync_has_promised_not_to_be_the_source() {
+    let mut group = Group::new(Plan { least_in_sync: 2, ..Plan::default() });
+    group.write(0, 0, 0, 5, 4096);
+    let (device, has_read) = (group.devices(0).remove(0), AtomicBool::new(false));
+    group.stop(1);
+    group.wait("its promise is over", || {
+        group.status(0).reads_wait_for == MemberSet::of(MemberId(1))
     });
-    group.compare(1, 0);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut found = [0; 512];
+            device.read(0, &mut found).unwrap();
+            has_read.store(true, Ordering::SeqCst);
+            found[0]
+        });
+        for _ in 0..20 {
+            assert_eq!(group.status(0).reads_wait_for, MemberSet::of(MemberId(1)));
+            assert!(!has_read.load(Ordering::SeqCst), "it could be the source by now");
+            thread::yield_now();
+        }
+        group.start(1);
+        assert_eq!(reader.join().unwrap(), 5);
+    });
+    group.compare(0, 1);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) const FETCH: u8 = 24;
 pub(super) const FETCHED: u8 = 25;
 pub(super) const LEASE: u8 = 26;
 pub(super) const LEASED: u8 = 27;
+pub(super) const RESERVE: u8 = 28;
+pub(super) const RESERVED: u8 = 29;
 
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(in crate::wire) const GREETINGS: u8 = 0x80;
@@ -68,6 +70,8 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::Fetched { .. } => FETCHED,
         Message::Lease { .. } => LEASE,
         Message::Leased { .. } => LEASED,
+        Message::Reserve { .. } => RESERVE,
+        Message::Reserved { .. } => RESERVED,
     }
 }
 
@@ -78,7 +82,7 @@ pub(super) fn body_max(kind: u8) -> Option<u32> {
         HELLO | FOLLOW => Some(HISTORY_LEN_MAX + 256),
         DIGESTS => Some(DIGESTS_LEN_MAX),
         ALIVE | FOLLOWING | NOT_MAPPED => Some(0),
-        REFUSED..=LEASED | GREETINGS.. => Some(OTHER_LEN_MAX),
+        REFUSED..=RESERVED | GREETINGS.. => Some(OTHER_LEN_MAX),
         _ => None,
     }
 }
@@ -193,6 +197,14 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
         Message::Leased { asked, for_ns } => {
             put.field("Leased.asked", asked)?;
             put.field("Leased.for_ns", for_ns)
+        }
+        Message::Reserve { epoch, extent } => {
+            put.field("Reserve.epoch", epoch)?;
+            put.field("Reserve.extent", extent)
+        }
+        Message::Reserved { extent, size } => {
+            put.field("Reserved.extent", extent)?;
+            put.field("Reserved.size", size)
         }
         Message::There { epoch, from, to, committed } => {
             put.field("There.epoch", epoch)?;
@@ -312,6 +324,14 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
         LEASED => Message::Leased {
             asked: take.field("Leased.asked")?,
             for_ns: take.field("Leased.for_ns")?,
+        },
+        RESERVE => Message::Reserve {
+            epoch: take.field("Reserve.epoch")?,
+            extent: take.field("Reserve.extent")?,
+        },
+        RESERVED => Message::Reserved {
+            extent: take.field("Reserved.extent")?,
+            size: take.field("Reserved.size")?,
         },
         kind => return Err(WireError::PeerKind(kind)),
     })
