@@ -202,6 +202,11 @@ pub(crate) const BACKLOG_OF_GUESTS_MAX: usize = 64 << 20;
 pub(crate) const BACKLOG_MAX: usize = 512 << 20;
 /// So much of it no account counts, so that short requests cost nothing; all that a stranger may have.
 pub(crate) const BACKLOG_UNCOUNTED_MAX: usize = 128 << 10;
+/// Receive buffers of connections of SMB Direct, in bytes: of one user, of all guests, and of all. A connection has 2 MiB
+/// of them; one for which there is no room keeps those of a stranger.
+pub(crate) const RECEIVES_PER_USER_MAX: usize = 256 << 20;
+pub(crate) const RECEIVES_OF_GUESTS_MAX: usize = 64 << 20;
+pub(crate) const RECEIVES_MAX: usize = 1 << 30;
 /// The cost of each request of a compound beside that, in bytes: its header, and the state to sign its answer.
 pub(crate) const COMPOUND_REQUEST_COST: usize = 512;
 /// Requests that wait for other clients (a lock, a break, a recall), in bytes with the cost of each: of one

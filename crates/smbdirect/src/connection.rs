@@ -181,6 +181,11 @@ impl Connection {
         self.reassembly.bytes()
     }
 
+    /// Whether a part of a message has come, and the rest is awaited.
+    pub fn is_mid_message(&self) -> bool {
+        self.reassembly.is_mid_message()
+    }
+
     /// Frees the memory of messages that came in parts, if none has come since the last call.
     pub fn release_idle(&mut self) {
         self.reassembly.release_idle();

@@ -59,6 +59,11 @@ impl Reassembly {
         }
     }
 
+    /// Whether the rest of a message is awaited.
+    pub(crate) fn is_mid_message(&self) -> bool {
+        self.missing > 0
+    }
+
     /// Bytes of its memory.
     pub(crate) fn bytes(&self) -> usize {
         self.buffer.capacity()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::input::Input;
-use super::memory::{Memory, SHORT_MAX};
+use super::memory::{Grant, Memory, SHORT_MAX};
 use super::patience::Patience;
 use super::requests::{Ending, HANDSHAKE_LIMIT, held};
 use super::shared::{Offer, Shared};
@@ -75,7 +75,7 @@ fn transmit(
 ) -> Result<(), Ending> {
     let mut output = Output::new();
     // Of the request that is received, or whose reply has not left.
-    let mut grant = None;
+    let mut grant: Option<Grant> = None;
     loop {
         let step = session.next(input.unread())?;
         match step {
@@ -86,7 +86,9 @@ fn transmit(
                     send(wire, &mut output)?;
                     grant = memory.take(wire, held(&request));
                 }
+                grant.iter().for_each(Grant::work_begins);
                 session.carry_out(&request, &input.unread()[data], &mut output);
+                grant.iter().for_each(Grant::work_ends);
                 input.consume(end);
                 if output.len() >= BATCH || grant.is_some() {
                     send(wire, &mut output)?;
@@ -96,7 +98,7 @@ fn transmit(
             Step::NeedsMore(_) | Step::Disconnected => {
                 send(wire, &mut output)?;
                 let Step::NeedsMore(wanted) = step else { return Ok(()) };
-                if grant.is_none() {
+                if grant.is_none() && input.unread().len() >= SHORT_MAX {
                     grant = memory.take(wire, wanted);
                 }
                 if wire.receive(input, wanted, patience, None)? == 0 {

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   short requests      not counted: 64 of a connection, of 64 KiB
-//!   long ones           wait here before their bytes come, or before their reply is made; whoever waits holds none
-//!   10 s waited         the connection that has held some for longest, and for 10 s at least, is cut off
+//!   long ones           wait here once 64 KiB of them have come, or before their reply is made; whoever waits holds
+//!                       none. In turn: who came first is next, however much it wants
+//!   10 s waited         all connections that hold some and have moved no byte for 10 s are cut off, or, where there is
+//!                       none, the one that has held some for longest, and for 10 s at least
 //! ```
 //!
-//! A client that sends or reads slowly keeps memory that others wait for, and so loses its connection. A client on a
-//! slow line loses it only while others want more than there is.
+//! What a client announces costs nothing before it sends. A client that sends or reads slowly keeps memory that others
+//! wait for, and so loses its connection. A client on a slow line loses it only while others want more than there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,8 +30,22 @@ struct State {
     /// Bytes that threads keep for their next replies.
     kept: usize,
     /// In the order in which they were given.
-    grants: BTreeMap<u64, (Instant, Arc<Wire>)>,
+    grants: BTreeMap<u64, Holder>,
+    /// Who waits, first come first.
+    waiting: VecDeque<u64>,
     next: u64,
+}
+
+/// A connection that holds some.
+#[derive(Debug)]
+struct Holder {
+    since: Instant,
+    wire: Arc<Wire>,
+    /// How many bytes it had moved when somebody who waits last looked, and since when that is so.
+    moved: u64,
+    seen: Instant,
+    /// The request has come and is carried out: the client is not waited for.
+    is_at_work: bool,
 }
 
 /// Memory that one request holds, until dropped.
@@ -54,18 +70,33 @@ impl Memory {
         // One that alone is longer than all gets all.
         let bytes = bytes.min(BYTES_OF_ALL_MAX);
         let mut state = self.lock();
-        while state.held + bytes > BYTES_OF_ALL_MAX {
-            let waited = self.freed.wait_timeout(state, patience);
-            let (waiting, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
-            if outcome.timed_out() {
-                waiting.cut_oldest(patience);
-            }
-            state = waiting;
-        }
-        state.held += bytes;
         let number = state.next;
         state.next += 1;
-        state.grants.insert(number, (Instant::now(), Arc::clone(wire)));
+        state.waiting.push_back(number);
+        // Whatever others return meanwhile, the wait is over then.
+        let mut until = Instant::now() + patience;
+        state.look(Instant::now());
+        while state.waiting.front() != Some(&number) || state.held + bytes > BYTES_OF_ALL_MAX {
+            let now = Instant::now();
+            if now >= until {
+                until = now + patience;
+                state.look(now);
+                state.cut(now, patience);
+            }
+            let waited = self.freed.wait_timeout(state, until.saturating_duration_since(now));
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting.pop_front();
+        state.held += bytes;
+        let (since, moved) = (Instant::now(), wire.moved());
+        let holder =
+            Holder { since, wire: Arc::clone(wire), moved, seen: since, is_at_work: false };
+        state.grants.insert(number, holder);
+        let is_next = !state.waiting.is_empty();
+        drop(state);
+        if is_next {
+            self.freed.notify_all();
+        }
         Grant { memory: Arc::clone(self), number, bytes }
     }
 
@@ -85,14 +116,55 @@ impl Memory {
 }
 
 impl State {
-    // Its threads find the end of the connection, and return what its requests hold.
-    fn cut_oldest(&self, patience: Duration) {
-        let now = Instant::now();
-        if let Some((since, wire)) = self.grants.values().next()
-            && now.duration_since(*since) >= patience
-        {
-            tracing::info!("a connection is cut off: others wait for the memory of its requests");
-            wire.cut();
+    /// Notes which holders have moved bytes since the last look.
+    fn look(&mut self, now: Instant) {
+        for holder in self.grants.values_mut() {
+            let moved = holder.wire.moved();
+            if moved != holder.moved || holder.is_at_work {
+                (holder.moved, holder.seen) = (moved, now);
+            }
+        }
+    }
+
+    // Their threads find the end of the connection, and return what its requests hold.
+    fn cut(&self, now: Instant, patience: Duration) {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let mut waited_for = self.grants.values().filter(|holder| !holder.is_at_work);
+        let oldest = waited_for.clone().next().filter(|holder| since(holder.since) >= patience);
+        let stalled = waited_for.by_ref().filter(|holder| since(holder.seen) >= patience);
+        let mut is_any = false;
+        for holder in stalled {
+            is_any = true;
+            holder.cut();
+        }
+        if let Some(holder) = oldest.filter(|_| !is_any) {
+            holder.cut();
+        }
+    }
+}
+
+impl Holder {
+    fn cut(&self) {
+        tracing::info!("a connection is cut off: others wait for the memory of its requests");
+        self.wire.cut();
+    }
+}
+
+impl Grant {
+    /// The whole request has come: until its reply is there, the connection is waited for by its client alone.
+    pub(super) fn work_begins(&self) {
+        self.set_at_work(true);
+    }
+
+    /// The reply is about to be sent.
+    pub(super) fn work_ends(&self) {
+        self.set_at_work(false);
+    }
+
+    fn set_at_work(&self, is_at_work: bool) {
+        if let Some(holder) = self.memory.lock().grants.get_mut(&self.number) {
+            holder.is_at_work = is_at_work;
+            holder.seen = Instant::now();
         }
     }
 }
@@ -121,7 +193,7 @@ const BYTES_OF_ALL_MAX: usize = 2 << 30;
 const KEPT_BY_ALL_MAX: usize = 256 << 20;
 /// What one thread keeps at most: `protocol::Output` gives more back.
 const KEPT_MAX: usize = 1 << 20;
-/// How long a request waits for memory before the connection that has held some for longest is cut off.
+/// How long a request waits for memory before connections that hold some are cut off.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -167,6 +239,68 @@ mod tests {
         });
         drop(memory.wait_for(&next, 1 << 20, Duration::from_millis(1)));
         ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_waiter_has_connections_cut_that_stand_still_though_others_return_memory_meanwhile() {
+        const PATIENCE: Duration = Duration::from_millis(40);
+        let memory = Arc::<Memory>::default();
+        let ((next, _next_client), (busy, _busy_client)) = (wire(), wire());
+        let mut ending = Vec::new();
+        for _ in 0..4 {
+            let (slow, mut client) = wire();
+            let held = memory.take(&slow, BYTES_OF_ALL_MAX / 4 - SHORT_MAX).unwrap();
+            ending.push(std::thread::spawn(move || {
+                assert_eq!(client.read(&mut [0]).unwrap(), 0);
+                drop((slow, held));
+            }));
+        }
+        let churn = Arc::clone(&memory);
+        let (done, stop) = std::sync::mpsc::channel::<()>();
+        let churning = std::thread::spawn(move || {
+            // Returns some far more often than anybody is patient. It has its turn before the waiter, or behind it.
+            while stop.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                drop(churn.wait_for(&busy, SHORT_MAX + 1, PATIENCE));
+                std::thread::yield_now();
+            }
+        });
+        drop(memory.wait_for(&next, BYTES_OF_ALL_MAX / 2, PATIENCE));
+        drop(done);
+        churning.join().unwrap();
+        // All four had moved nothing.
+        ending.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn who_wants_much_is_not_overtaken_by_those_who_want_little() {
+        let memory = Arc::<Memory>::default();
+        let (wire, _client) = wire();
+        let held = memory.take(&wire, BYTES_OF_ALL_MAX - (1 << 20)).unwrap();
+        let (order, came) = std::sync::mpsc::channel();
+        let wait = |name: &'static str, bytes: usize, queued: usize| {
+            let (memory, wire, order) = (Arc::clone(&memory), Arc::clone(&wire), order.clone());
+            let waits = std::thread::spawn({
+                let memory = Arc::clone(&memory);
+                move || {
+                    let grant = memory.take(&wire, bytes);
+                    order.send(name).unwrap();
+                    drop(grant);
+                }
+            });
+            while memory.lock().waiting.len() < queued {
+                std::thread::yield_now();
+            }
+            waits
+        };
+        let much = wait("much", 2 << 20, 1);
+        let little = wait("little", SHORT_MAX + 1, 2);
+        assert!(came.try_recv().is_err(), "the short one finds room, and waits");
+        drop(held);
+        let first = came.recv().unwrap();
+        let second = came.recv().unwrap();
+        (much.join().unwrap(), little.join().unwrap());
+        assert!([first, second].contains(&"much"));
+        assert!(memory.lock().waiting.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::Input;
-use super::memory::{Grant, Memory};
+use super::memory::{Grant, Memory, SHORT_MAX};
 use super::patience::Patience;
 use super::wire::Wire;
 use crate::protocol::{Command, PAYLOAD_MAX, PeerError, Request, Session, Step};
@@ -50,12 +50,13 @@ pub(super) fn next_request(
                 if grant.is_none() {
                     grant = memory.take(wire, held(&request));
                 }
+                grant.iter().for_each(Grant::work_begins);
                 return Ok(Some(Whole { request, data, grant }));
             }
             Step::Disconnected => return Ok(None),
             Step::NeedsMore(wanted) => {
                 // The bytes of a write are here twice while they are taken off the wire.
-                if grant.is_none() {
+                if grant.is_none() && input.unread().len() >= SHORT_MAX {
                     grant = memory.take(wire, wanted.saturating_mul(2));
                 }
                 if wire.receive(input, wanted, patience, None)? == 0 {

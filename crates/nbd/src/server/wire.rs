@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(super) struct Wire {
     has_said_goodbye: AtomicBool,
     /// The client has chosen an export.
     has_chosen: AtomicBool,
+    /// Bytes received and sent since the start.
+    moved: AtomicU64,
 }
 
 impl Wire {
@@ -47,6 +49,7 @@ impl Wire {
             sending: Mutex::new(()),
             has_said_goodbye: AtomicBool::new(false),
             has_chosen: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
         })
     }
 
@@ -59,6 +62,15 @@ impl Wire {
     /// Whether its client has not chosen an export yet.
     pub(super) fn is_of_stranger(&self) -> bool {
         !self.has_chosen.load(Ordering::Relaxed)
+    }
+
+    /// Bytes received and sent since the start, in parts of at most [`PART`].
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    fn note_moved(&self, count: usize) {
+        self.moved.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Starts TLS; the client's first message of it is to come.
@@ -84,8 +96,9 @@ impl Wire {
             let missing = wanted.saturating_sub(there);
             let count = match missing < WHOLE_MIN {
                 true => self.wait_and_read(input.room(wanted), patience)?,
-                false => self.read_whole(input.room_behind(missing))?,
+                false => self.read_whole(input.room_behind(missing.min(PART)))?,
             };
+            self.note_moved(count);
             input.arrived(count);
             return Ok(count);
         };
@@ -96,6 +109,7 @@ impl Wire {
             if count == 0 {
                 return Ok(0);
             }
+            self.note_moved(count);
             let arrived = self.open(tls, &records[..count], input)?;
             if arrived > 0 {
                 return Ok(arrived);
@@ -144,12 +158,19 @@ impl Wire {
     /// Sends all of `bytes`.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let _alone = lock(&self.sending);
-        let Some(tls) = self.tls.get() else { return self.write(bytes) };
+        let Some(tls) = self.tls.get() else {
+            return bytes.chunks(PART).try_for_each(|part| {
+                self.write(part)?;
+                self.note_moved(part.len());
+                Ok(())
+            });
+        };
         // In parts, so that the records of a long reply do not pile up.
         for part in bytes.chunks(RECORD) {
             let mut connection = lock(tls);
             connection.writer().write_all(part)?;
             self.send_records(&mut connection)?;
+            self.note_moved(part.len());
         }
         Ok(())
     }
@@ -268,6 +289,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
 const WHOLE_MIN: usize = 16 << 10;
+/// Bytes received or sent in one piece at most, so that a slow client is seen to move.
+const PART: usize = 1 << 20;
 /// Memory of a long write that there is before its bytes come; from then on as much again as has arrived.
 const AHEAD: usize = 1 << 20;
 /// Bytes that a record of TLS holds at most.

@@ -166,6 +166,7 @@ const LINES: [(&str, Line); 20] = [
     ("locks_of_a_user", locks::of_a_user),
     ("locks_that_wait", locks::waiting),
     ("files_of_guests", files::of_guests),
+    ("receives", rdma_lines::receives),
     ("staging", rdma_lines::staging),
     ("push_connections", rdma_lines::connections),
     ("push_regions", rdma_lines::regions),

@@ -8,7 +8,7 @@ use smb::push::{
     Durability, MapRequest, PushAccept, PushConnect, PushConnectionId, PushProof, PushRequest,
     PushResponse, Rights,
 };
-use smb::{Channel, Command, ControlCode, FileId, NtStatus};
+use smb::{Channel, Command, ControlCode, Empty, FileId, NtStatus};
 
 use crate::client::{Client, From};
 use crate::peer::{Peer, list};
@@ -33,6 +33,19 @@ pub(crate) fn staging(siege: &Siege) -> Attack {
     let reached = siege.watch("staging", |status| status.stagings >= STAGINGS / 2).stagings;
     let at = "server/src/transport/direct/staging.rs:STAGINGS_MAX";
     Attack { at, limit: STAGINGS / 2, reached, held: Box::new(held) }
+}
+
+/// Connections of one user, each with all receive buffers that it gets.
+pub(crate) fn receives(siege: &Siege) -> Attack {
+    let mut held: Vec<_> = (0..140).map(|_| Client::log_on(siege.rdma_address)).collect();
+    let has_all = |client: &mut Client| {
+        let answer = client.call(Command::ECHO, |out| Empty.emit(out));
+        assert_eq!(answer.header.status, NtStatus::SUCCESS, "with few as well");
+        client.peer.send_credits() > STRANGERS
+    };
+    let reached = held.iter_mut().filter_map(|client| has_all(client).then_some(BUFFERS)).sum();
+    let limit = (256 << 20) / BUFFERS * BUFFERS;
+    Attack { at: "RECEIVES_PER_USER_MAX", limit, reached, held: Box::new(held) }
 }
 
 /// Push connections of one user, who gets half of them.
@@ -146,5 +159,8 @@ fn dial(siege: &Siege, proof: PushProof) -> Result<(Peer, PushConnectionId), NtS
     Ok((peer, accept.push_connection_id))
 }
 
+/// Receive buffers of a connection without a session, and the bytes of all that one may have.
+const STRANGERS: u16 = 16;
+const BUFFERS: usize = 255 * 8192;
 const STAGINGS: usize = 256;
 const PAGES: usize = 64;

@@ -31,8 +31,8 @@ impl From<Vec<u8>> for Parcel {
 
 /// The peer's memory, as READ and WRITE requests with an RDMA channel name it.
 pub(crate) trait RemoteMemory: Debug + Send + Sync {
-    /// An empty buffer for a transfer, one that was used before if there is one.
-    fn buffer(&self) -> Vec<u8>;
+    /// An empty buffer for a transfer of so many bytes, one that was used before if there is one.
+    fn buffer(&self, len: usize) -> Vec<u8>;
 
     /// Takes a buffer back that is not needed any more.
     fn recycle(&self, buffer: Vec<u8>);

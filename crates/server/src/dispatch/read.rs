@@ -146,7 +146,7 @@ fn remote_now(
     out: &mut Vec<u8>,
 ) -> Option<Outcome> {
     let memory = asker.link.remote_memory().filter(|_| !plan.is_long())?;
-    let mut data = memory.buffer();
+    let mut data = memory.buffer(plan.len);
     let read = match plan.open.entry.try_read_at(&mut data, plan.len, plan.offset) {
         Err(ShareError::WouldBlock) => {
             memory.recycle(data);
@@ -177,7 +177,7 @@ fn remote_now(
 async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) -> Outcome {
     let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
     let plan = Arc::new(plan);
-    let (reads, mut data) = (Arc::clone(&plan), memory.buffer());
+    let (reads, mut data) = (Arc::clone(&plan), memory.buffer(plan.len));
     let read = call.blocking(plan.inline_io(), move || {
         let Plan { open, len, offset, .. } = &*reads;
         let _reading = reads.begin_read()?;

@@ -9,12 +9,12 @@ use crate::limits::{
     LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
     NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX, PIPES_OF_GUESTS_MAX,
     PIPES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX, PROTECTIONS_PER_USER_MAX,
-    RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX,
-    RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX,
-    REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX,
-    SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX,
-    TREES_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX,
-    WAITING_PER_USER_MAX,
+    RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX, RECEIVES_PER_USER_MAX, RELEASE_JOBS_MAX,
+    RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX,
+    RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX,
+    REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX,
+    SESSIONS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
+    WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -26,6 +26,8 @@ pub(crate) enum Resource {
     Requests,
     /// Bytes of requests of SMB Direct that wait before they are looked at.
     Backlog,
+    /// Bytes of receive buffers of connections of SMB Direct.
+    Receives,
     /// Bytes of requests that wait for other clients.
     Waiting,
     /// Requests that release something, where there is no room for requests.
@@ -93,6 +95,7 @@ impl Maxima {
             .with(Resource::Answers, ANSWERS_PER_USER_MAX)
             .with(Resource::Requests, REQUESTS_PER_USER_MAX)
             .with(Resource::Backlog, BACKLOG_PER_USER_MAX)
+            .with(Resource::Receives, RECEIVES_PER_USER_MAX)
             .with(Resource::Waiting, WAITING_PER_USER_MAX)
             .with(Resource::Jobs, JOBS_PER_USER_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
@@ -113,6 +116,7 @@ impl Maxima {
             .with(Resource::Answers, ANSWERS_OF_GUESTS_MAX)
             .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_OF_GUESTS_MAX)
+            .with(Resource::Receives, RECEIVES_OF_GUESTS_MAX)
             .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
             .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
@@ -131,6 +135,7 @@ impl Maxima {
             .with(Resource::Answers, ANSWERS_MAX)
             .with(Resource::Requests, REQUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_MAX)
+            .with(Resource::Receives, RECEIVES_MAX)
             .with(Resource::Waiting, WAITING_MAX)
             .with(Resource::Jobs, JOBS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)

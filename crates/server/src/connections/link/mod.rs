@@ -68,6 +68,8 @@ pub(crate) struct Link {
     /// It has to end, whether its peer takes what is queued or not: rung once.
     cut: Notify,
     is_cut: AtomicBool,
+    /// The rest of a message of its peer comes slowly, or not at all.
+    is_slow: AtomicBool,
     made: Instant,
     /// Milliseconds from then to the last frame.
     heard_ms: AtomicU64,
@@ -106,6 +108,7 @@ impl Link {
             place: OnceLock::new(),
             cut: Notify::new(),
             is_cut: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
             made,
             heard_ms: AtomicU64::new(0),
         }

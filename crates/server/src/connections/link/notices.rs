@@ -26,7 +26,7 @@ impl Link {
     }
 
     /// Ends the connection that holds most, of those that share the bound of which `amount` more is not left. False if
-    /// it is this one.
+    /// it is this one. Where some hold a message of which the rest comes slowly, or not at all, all of these end instead.
     ///
     /// All connections are gone through once for each that ends, not for each time: the one that was told to end is
     /// taken for the fullest as long as it holds more than this one.
@@ -43,10 +43,30 @@ impl Link {
         let mut links = self.shared.clients.all();
         links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
         let count = |link: &Arc<Self>| link.account.held(what);
+        if what == Resource::Backlog {
+            let is_slow = |link: &&Arc<Self>| {
+                link.is_slow() && count(link) > 0 && !std::ptr::eq(&***link, self)
+            };
+            let slow = links.iter().filter(is_slow);
+            // Those that were told before have room to return still.
+            if slow.map(|link| link.cut()).count() > 0 {
+                return true;
+            }
+        }
         let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));
         let fullest = fullest.filter(|link| count(link) > held);
         used_up.set_ending(fullest.map_or(&self.account, |link| &link.account));
         fullest.inspect(|link| link.cut()).is_some()
+    }
+
+    /// Notes whether the rest of a message of the peer comes slowly, or not at all.
+    pub(crate) fn note_slow(&self, is_slow: bool) {
+        self.is_slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    /// What [`Link::note_slow`] noted.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
     }
 
     /// Whether the connection has to end, what is queued with it.

@@ -64,6 +64,14 @@ impl Cursor {
         Ok(Self { pieces: Pieces::of(pieces), index: 0, within: 0 })
     }
 
+    /// Bytes of memory beside the cursor itself.
+    pub(super) fn held(&self) -> usize {
+        match &self.pieces {
+            Pieces::One(_) => 0,
+            Pieces::Several(pieces) => pieces.capacity() * size_of::<RemotePiece>(),
+        }
+    }
+
     /// Whether the whole transfer was walked.
     pub(super) fn is_done(&self) -> bool {
         self.index == self.pieces.all().len()

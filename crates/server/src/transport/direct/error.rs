@@ -59,6 +59,9 @@ pub(super) enum End {
     /// The peer serves the server's RDMA Reads too slowly for those who wait for the memory.
     #[error("peer serves RDMA Reads slowly, and others wait for the memory")]
     PeerServesSlowly,
+    /// The peer has begun a message, and sends no more of it.
+    #[error("peer sent a part of a message, and no more of it for a minute")]
+    PeerSendsHalf,
     /// The server made an answer without a length prefix.
     #[error("an answer is not a whole frame")]
     LocalFrame,

@@ -1,12 +1,14 @@
-//! What the requests of a connection hold before they are looked at, counted for whoever they belong to.
+//! What the requests of a connection hold before they are looked at, counted for the first user who has logged on over
+//! it, or for guests.
 //!
 //! ```text
 //!   bytes held:  0 ....... BACKLOG_UNCOUNTED_MAX ....... BACKLOG_PER_CONNECTION_MAX
 //!                not counted: costs nothing   counted by pieces                     dropped
 //! ```
 //!
-//! The bytes of a connection's user, or of all guests, may be used up by others. Then the connection that holds most of
-//! them ends, and this one goes on: no peer is kept from sending by what others send.
+//! The bytes of a connection's user, or of all guests, may be used up by others. Then those end that hold a part of a
+//! message and are slow with the rest, or else the connection that holds most, and this one goes on: no peer is kept
+//! from sending by what others send.
 
 use std::sync::Arc;
 
@@ -137,6 +139,29 @@ mod tests {
         let ended = (15..=32).find_map(|mib| greedy.set(mib << 20).err());
         assert!(matches!(ended, Some(End::PeerHoldsMost)), "{ended:?}");
         assert!(!all.iter().any(|held| held.link.is_cut()));
+    }
+
+    #[tokio::test]
+    async fn a_guest_whose_requests_wait_goes_on_beside_many_half_messages() {
+        let rig = Rig::new();
+        let who = Identity::Guest { client: [1; 16] };
+        let connect = || silent_link(&rig, Some(&who));
+        let mut half: Vec<_> = (0..BACKLOG_OF_GUESTS_MAX / PIECE)
+            .map(|_| {
+                let mut held = Held::new(connect());
+                held.set(BACKLOG_UNCOUNTED_MAX + 1).unwrap();
+                held
+            })
+            .collect();
+        let quick = half.pop().unwrap();
+        half.iter().for_each(|held| held.link.note_slow(true));
+        let mut honest = Held::new(connect());
+        // Much more than each of them has.
+        for bytes in [200_000, 400_000, 600_000] {
+            honest.set(bytes).unwrap();
+        }
+        assert!(!honest.link.is_cut() && !quick.link.is_cut());
+        assert!(half.iter().all(|held| held.link.is_cut()));
     }
 
     #[tokio::test]

@@ -26,8 +26,8 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Bytes that the request holds.
     fn cost(&self) -> usize {
-        let fetched = self.fetched.as_ref().map_or(0, |fetched| fetched.data.len());
-        self.frame.len() + fetched + WAITING_COST
+        let fetched = self.fetched.as_ref().map_or(0, Fetched::held);
+        self.frame.capacity() + fetched + WAITING_COST
     }
 }
 
@@ -67,7 +67,11 @@ impl Peer {
             self.receives.post(turn.engine, slot)?;
             self.receives_posted(1);
         }
-        if is_whole { self.request(turn, frame) } else { self.count_held() }
+        if is_whole {
+            return self.request(turn, frame);
+        }
+        self.progress.received += u64::try_from(message.len()).expect("lengths fit 64 bits");
+        self.count_held()
     }
 
     /// Handles a whole frame of the peer.
@@ -77,7 +81,7 @@ impl Peer {
         }
         let Look { place, fetch } = inspect::look(frame);
         if let Some(Fetch { cursor, len }) = fetch.filter(|_| self.is_authenticated) {
-            let mut kept = self.mailbox.buffer();
+            let mut kept = self.mailbox.buffer(frame.len());
             kept.extend_from_slice(frame);
             let end = PullEnd::Request(kept);
             self.transfers.begin(Pull::new(cursor, len, end))?;
@@ -101,7 +105,7 @@ impl Peer {
             }
             (data, PullEnd::Request(mut frame)) => {
                 let fetched = inspect::descriptors(&frame).map(|named| {
-                    let mut descriptors = self.mailbox.buffer();
+                    let mut descriptors = self.mailbox.buffer(named.len());
                     descriptors.extend_from_slice(named);
                     Fetched { descriptors, data }
                 });
@@ -143,7 +147,7 @@ impl Peer {
     ) -> Result<(), End> {
         let Some(smb) = &mut self.smb else { return Ok(()) };
         self.mailbox.attend(fetched);
-        let mut out = self.mailbox.buffer();
+        let mut out = self.mailbox.buffer(0);
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
         // Items that the handling posted, above all an RDMA Write, come before its answer.
         self.mailbox.collect(&mut self.items);

@@ -11,7 +11,6 @@
 //! thread, never by two connections. The doorbell is lock-free and holds each peer at most once.
 //! The queue is bounded: every frame answers a request that took a credit or breaks a lease once,
 //! and transfers take room first (`remote`).
-//! once, and transfers take room first (`remote`).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -83,6 +82,13 @@ pub(super) struct Fetched {
     pub(super) data: Vec<u8>,
 }
 
+impl Fetched {
+    /// Bytes of memory.
+    pub(super) fn held(&self) -> usize {
+        self.descriptors.capacity() + self.data.capacity()
+    }
+}
+
 impl Mailbox {
     pub(super) fn new(id: DirectId, doorbell: Arc<Doorbell>) -> Self {
         Self { id, doorbell, state: Mutex::default(), uncounted: AtomicUsize::new(0) }
@@ -134,9 +140,9 @@ impl Mailbox {
         Some(data)
     }
 
-    /// An empty buffer, reused if there is one.
-    pub(super) fn buffer(&self) -> Vec<u8> {
-        self.state().spares.take()
+    /// An empty buffer with room for `len` bytes, reused if there is one.
+    pub(super) fn buffer(&self, len: usize) -> Vec<u8> {
+        self.state().spares.take(len)
     }
 
     /// Bytes for the peer's memory that no account counts, and that no RDMA Write moves yet.

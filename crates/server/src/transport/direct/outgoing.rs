@@ -78,7 +78,7 @@ impl Peer {
                         return Ok(());
                     }
                     if push.counted.is_none() {
-                        self.mailbox.remove_uncounted(push.data.len());
+                        self.mailbox.remove_uncounted(push.data.capacity());
                     }
                     self.mailbox.recycle(push.data);
                 }

@@ -24,7 +24,7 @@ use super::held::Held;
 use super::incoming::Waiting;
 use super::invalidations::Invalidations;
 use super::mailbox::{Item, Mailbox};
-use super::progress::Progress;
+use super::progress::{Awaited, Progress};
 use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
 use super::staging::{Budget, Holder};
 use super::table::{DirectId, Shared};
@@ -253,9 +253,19 @@ impl Peer {
         if !self.is_authenticated && !smb.0.is_stranger() {
             self.is_authenticated = true;
             self.holder = smb.0.link().first_user();
-            let added = self.receives.post_all(turn.engine)?;
-            self.receives_posted(added);
+            self.post_receives(turn)?;
         }
+        Ok(())
+    }
+
+    /// Posts all receive buffers of a peer with a session, if there is room for them by now.
+    pub(super) fn post_receives(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        if !self.is_authenticated || self.receives.are_all() {
+            return Ok(());
+        }
+        let Some(holder) = self.link.holder() else { return Ok(()) };
+        let added = self.receives.post_all(turn.engine, &holder)?;
+        self.receives_posted(added);
         Ok(())
     }
 
@@ -287,8 +297,12 @@ impl Peer {
         if !self.is_authenticated && self.authenticate_by <= now {
             return Err(End::PeerSlowToAuthenticate);
         }
-        let is_sending = self.wants_to_send();
-        self.progress.look(now, &self.link, (is_sending, self.transfers.is_reading()))?;
+        let awaited = Awaited {
+            is_sending: self.wants_to_send(),
+            is_fetching: self.transfers.is_reading(),
+            is_mid_message: matches!(&self.stage, Stage::Up(smbd) if smbd.is_mid_message()),
+        };
+        self.progress.look(now, &self.link, awaited)?;
         match &mut self.stage {
             Stage::Negotiating(acceptor) => {
                 acceptor.handle_timeout(now);

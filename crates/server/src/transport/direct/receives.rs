@@ -1,8 +1,8 @@
 //! The receive buffers of one connection: one registered region, cut into slots.
 //!
-//! A few slots are posted for a peer that has not authenticated, the rest once it has. The system
-//! supplies memory slot by slot as messages arrive, so an unauthenticated peer costs as much as it
-//! has sent.
+//! A few slots are posted for a peer that has not authenticated, the rest once it has and there is room for them among
+//! what its user, or all guests, may have: a connection for which there is none goes on with few. The system supplies
+//! memory slot by slot as messages arrive, so an unauthenticated peer costs as much as it has sent.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use pmem::Medium;
 use rdma::{Access, Engine, MemoryRegion, QpId};
 
 use super::error::End;
+use crate::state::{Account, Hold, Resource};
 
 /// See the module.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Receives {
     /// Slots `0..used` are posted, being read, or withheld.
     used: u16,
     withheld: Vec<u16>,
+    /// For all slots, once they are posted.
+    room: Option<Hold>,
 }
 
 impl Receives {
@@ -28,14 +31,26 @@ impl Receives {
         let len = u64::from(SLOTS) * u64::from(SLOT_LEN);
         let medium = pmem::anonymous(len)?;
         let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::RECEIVE)?;
-        let mut receives = Self { qp, medium, region, used: 0, withheld: Vec::new() };
+        let mut receives = Self { qp, medium, region, used: 0, withheld: Vec::new(), room: None };
         receives.post_up_to(engine, SLOTS_UNAUTHENTICATED)?;
         Ok(receives)
     }
 
-    /// Posts all slots; returns how many that added.
-    pub(super) fn post_all(&mut self, engine: &mut dyn Engine) -> Result<u16, End> {
-        self.post_up_to(engine, SLOTS)
+    /// Posts all slots, if there is room for them; returns how many that added.
+    pub(super) fn post_all(
+        &mut self,
+        engine: &mut dyn Engine,
+        holder: &Arc<Account>,
+    ) -> Result<u16, End> {
+        if self.room.is_none() {
+            self.room = holder.try_take(Resource::Receives, BYTES);
+        }
+        if self.room.is_some() { self.post_up_to(engine, SLOTS) } else { Ok(0) }
+    }
+
+    /// Whether all slots are posted.
+    pub(super) fn are_all(&self) -> bool {
+        self.room.is_some()
     }
 
     fn post_up_to(&mut self, engine: &mut dyn Engine, count: u16) -> Result<u16, End> {
@@ -90,3 +105,5 @@ pub(super) const SLOT_LEN: u32 = 8192;
 pub(super) const SLOTS: u16 = 255;
 /// Receive buffers before authentication: one for each of its few messages, 128 KiB.
 pub(super) const SLOTS_UNAUTHENTICATED: u16 = 16;
+/// What all slots hold.
+const BYTES: usize = SLOTS as usize * SLOT_LEN as usize;

@@ -52,15 +52,15 @@ fn destination(data: &[u8], descriptors: &[u8]) -> Result<Cursor, NtStatus> {
     Cursor::new(descriptors, u64::try_from(data.len()).expect("lengths fit 64 bits"))
 }
 
-/// The room that the bytes take until they are posted.
-fn kib(data: &[u8]) -> u32 {
-    let kib = data.len().div_ceil(1024).min(PUSH_ROOM_KIB);
+/// The room that the bytes take until they are posted: all of their memory, and what is queued beside it.
+fn kib(data: &Vec<u8>) -> u32 {
+    let kib = data.capacity().div_ceil(1024).min(PUSH_ROOM_KIB);
     u32::try_from(kib).expect("bounded by a small constant")
 }
 
 impl RemoteMemory for Buffers {
-    fn buffer(&self) -> Vec<u8> {
-        self.mailbox.buffer()
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        self.mailbox.buffer(len)
     }
 
     fn recycle(&self, buffer: Vec<u8>) {
@@ -140,7 +140,7 @@ fn post(
     (room, counted): (OwnedSemaphorePermit, Option<Room>),
 ) -> Result<(), NtStatus> {
     if counted.is_none() {
-        mailbox.add_uncounted(data.len());
+        mailbox.add_uncounted(data.capacity());
     }
     let push = Push { cursor, data, posted: 0, _room: room, counted };
     mailbox.post(Item::Push(push)).map_err(|_| NtStatus::CONNECTION_DISCONNECTED)

@@ -108,6 +108,7 @@ impl Direct {
         self.next_tick = Some(now + TICK);
         for id in self.peers.keys().collect::<Vec<_>>() {
             self.with(engine, id, now, |peer, turn| {
+                peer.post_receives(turn)?;
                 peer.check_deadlines(turn.now, &turn.shared.core.connections.limits)
             });
         }

@@ -213,7 +213,7 @@ impl Transfers {
                 Ok(()) => {
                     // Memory is allocated when bytes are in flight, not when they were announced.
                     if pull.data.is_empty() {
-                        pull.data = mailbox.buffer();
+                        pull.data = mailbox.buffer(pull.len);
                         pull.data.resize(pull.len, 0);
                     }
                     pull.cursor.advance(chunk.len);
@@ -313,8 +313,8 @@ impl Pull {
     // Bytes that it holds before any of its own are there.
     fn cost(&self) -> usize {
         match &self.end {
-            PullEnd::Reply(_) => WAITING_COST,
-            PullEnd::Request(frame) => frame.len() + WAITING_COST,
+            PullEnd::Reply(_) => WAITING_COST + self.cursor.held(),
+            PullEnd::Request(frame) => frame.capacity() + WAITING_COST + self.cursor.held(),
         }
     }
 }

@@ -60,6 +60,29 @@ fn waiting_requests_of_all_connections_of_a_user_are_bounded_together() {
 }
 
 #[test]
+fn receive_buffers_of_a_user_are_bounded_and_a_connection_without_room_works_with_few() {
+    let fixture = Fixture::start();
+    let echo = |client: &mut Client| {
+        let answer = client.call(Command::ECHO, |out| Empty.emit(out));
+        assert_eq!(answer.header.status, NtStatus::SUCCESS);
+        client.peer.send_credits()
+    };
+    // Of 256 MiB each takes 255 buffers of 8 KiB.
+    let mut clients: Vec<_> = (0..128).map(|_| Client::log_on(fixture.address())).collect();
+    let mut few = Client::log_on(fixture.address());
+    assert!(clients.iter_mut().all(|client| echo(client) > STRANGERS));
+    assert!(echo(&mut few) <= STRANGERS);
+    drop(clients.pop());
+    let end = Instant::now() + PATIENCE;
+    while echo(&mut few) <= STRANGERS {
+        assert!(Instant::now() < end, "a connection has ended, and its room is not taken");
+    }
+}
+
+/// The receive buffers of a connection without a session.
+const STRANGERS: u16 = 16;
+
+#[test]
 fn a_peer_that_takes_no_answers_by_rdma_does_not_keep_their_room_from_others() {
     const LONG: u32 = 8 << 20;
     let clock = Arc::new(ManualClock::at(SystemTime::now()));

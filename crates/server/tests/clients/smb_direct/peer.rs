@@ -137,6 +137,11 @@ impl Peer {
         self.transmit();
     }
 
+    /// Messages that the server lets us send.
+    pub(crate) fn send_credits(&self) -> u16 {
+        self.smbd.as_ref().unwrap().send_credits()
+    }
+
     /// Messages that wait for credits of the server.
     pub(crate) fn queued(&self) -> usize {
         self.smbd.as_ref().unwrap().queued()
