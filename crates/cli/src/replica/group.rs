@@ -516,16 +516,7 @@ impl GroupFile {
         if self.least_in_sync == 0 || self.least_in_sync > count {
             return Err(format!("least_in_sync: 1 to {count} are possible"));
         }
-        if self.silence_ms < SILENCE_LEAST_MS {
-            return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
-        }
-        if self.read_lease_ms != 0 && !READ_LEASE_MS.contains(&self.read_lease_ms) {
-            return Err(format!(
-                "read_lease_ms: {} to {}, or 0: a source that is cut off lets old bytes be read then",
-                READ_LEASE_MS.start(),
-                READ_LEASE_MS.end()
-            ));
-        }
+        self.check_times()?;
         if self.witness_file.is_some() && self.etcd.is_some() {
             return Err("witness_file and etcd: one of them".to_owned());
         }
@@ -546,6 +537,20 @@ impl GroupFile {
         self.check_links()?;
         if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
             return Err("window: 1M at least".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<(), String> {
+        if self.silence_ms < SILENCE_LEAST_MS {
+            return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
+        }
+        if self.read_lease_ms != 0 && !READ_LEASE_MS.contains(&self.read_lease_ms) {
+            return Err(format!(
+                "read_lease_ms: {} to {}, or 0: a source that is cut off lets old bytes be read then",
+                READ_LEASE_MS.start(),
+                READ_LEASE_MS.end()
+            ));
         }
         Ok(())
     }
@@ -709,7 +714,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 10] = [
+        let wrong: [(&str, Change); 12] = [
             ("links_are_private", |file| file.transport = Transport::Rdma),
             ("1M at least", |file| file.bandwidth = Some(Size(1))),
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),
@@ -720,6 +725,9 @@ mod tests {
             ("log_size", |file| file.log_size = Size(1)),
             ("log_size: 4M at least", |file| file.log_size = Size(1 << 20)),
             ("letters", |file| file.volumes[0].name = "../x".to_owned()),
+            // `export` writes it into a script.
+            ("group", |file| file.name = "x; touch y".to_owned()),
+            ("read_lease_ms", |file| file.read_lease_ms = 1),
         ];
         for (words, change) in wrong {
             let mut file = file();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use basics::Environment;
 use block::{BlockDevice, BlockError, Extent, FileDevice, Survives, Zeroing};
 use rdma::{PollPolicy, ProviderChoice};
-use replica::core::{Config, Congestion, Core, Mode, News, Status};
+use replica::core::{Config, Congestion, Core, MemberState, Mode, News, Status};
 use replica::format::Geometry;
 use replica::one_sided::OneSidedOptions;
 use replica::ring::{CreateOptions, Ring};
@@ -310,9 +310,16 @@ impl Group {
     pub(crate) fn wait_in_sync(&self, source: u8) {
         let running = (0..self.plan.members).filter(|it| self.running[usize::from(*it)].is_some());
         let all = running.fold(MemberSet::NONE, |all, member| all.with(MemberId(member)));
+        let source_id = MemberId(source);
         self.wait("all running members are in sync", || {
+            // A source that has not noticed yet that a member has started again takes it for in sync.
+            let others = all.without(source_id);
+            let follow = others.iter().all(|it| self.status(it.0).follows == Some(source_id));
             let status = self.status(source);
-            status.in_sync == all && status.others.iter().all(|(_, other)| !other.is_copying)
+            let streams = |(member, other): &(MemberId, MemberState)| {
+                !others.contains(*member) || (other.is_connected && !other.is_copying)
+            };
+            follow && status.in_sync == all && status.others.iter().all(streams)
         });
     }
 

@@ -263,7 +263,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a lease is counted from when its answer may come",
         places: &[Place {
-            file: "crates/replica/src/core/lease.rs",
+            file: "crates/replica/src/core/lease/mod.rs",
             right: "        stream.leased_until = stream.leased_until.max(asked.saturating_add(for_ns.min(lease)));",
             wrong: "        let from = if PLANTED { asked.saturating_add(lease / 2) } else { asked };\n        stream.leased_until = stream.leased_until.max(from.saturating_add(for_ns.min(lease)));",
         }],
@@ -271,7 +271,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a crash forgets what was promised",
         places: &[Place {
-            file: "crates/replica/src/core/lease.rs",
+            file: "crates/replica/src/core/lease/mod.rs",
             right: "            if !self.is_blank() {",
             wrong: "            if !self.is_blank() && !PLANTED {",
         }],
@@ -279,7 +279,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "clocks are taken for equally fast",
         places: &[Place {
-            file: "crates/replica/src/core/lease.rs",
+            file: "crates/replica/src/core/lease/mod.rs",
             right: ".saturating_add(lease / DRIFT);",
             wrong: ".saturating_add(if PLANTED { 0 } else { lease / DRIFT });",
         }],
@@ -287,7 +287,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a member about to be in sync need not have promised",
         places: &[Place {
-            file: "crates/replica/src/core/lease.rs",
+            file: "crates/replica/src/core/lease/mod.rs",
             right: "        let may_be_promoted = MemberSet(source.confirmed.0 | changed.0);\n        let others",
             wrong: "        let changed = if PLANTED { MemberSet::NONE } else { changed };\n        let may_be_promoted = MemberSet(source.confirmed.0 | changed.0);\n        let others",
         }],
