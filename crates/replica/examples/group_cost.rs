@@ -227,6 +227,7 @@ fn config(me: MemberId, all: MemberSet) -> Config {
         congestion: Congestion::DirtyMap,
         window: 16 << 20,
         silence_ns: 10_000_000_000,
+        read_lease_ns: 2_000_000_000,
         retention_ns: 0,
         copy_window: 8 << 20,
     }

@@ -19,6 +19,12 @@
 //!                                          <-  Mapped, NotMapped
 //!     Fetch       bytes that I cannot read ->
 //!                                          <-  Fetched
+//!     Lease       do not be the source  ->
+//!                 for a while
+//!                                          <-  Leased     until then I am none
+//!     Reserve     can your volume be so    ->
+//!                 long
+//!                                          <-  Reserved   so long it can be
 //!     There       records are in your ring, durable: one-sided operations put them there  ->
 //! ```
 //!
@@ -223,6 +229,36 @@ pub enum Message {
         extent: Extent,
         /// Whether the member has them, and could read them.
         is_there: bool,
+    },
+    /// The source wants the member's promise not to be the source for a while, so that what it lets be read is not old.
+    Lease {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// Nanoseconds of the source's clock.
+        asked: u64,
+        /// For so many nanoseconds from when this comes.
+        for_ns: u64,
+    },
+    /// Answers [`Message::Lease`]: it is promised.
+    Leased {
+        /// What the question said.
+        asked: u64,
+        /// For so many nanoseconds, at most what was asked for.
+        for_ns: u64,
+    },
+    /// A volume is to grow by this range, if the member has room for it.
+    Reserve {
+        /// The epoch that asks.
+        epoch: Epoch,
+        /// What would be new.
+        extent: Extent,
+    },
+    /// Answers [`Message::Reserve`].
+    Reserved {
+        /// What was asked for.
+        extent: Extent,
+        /// Bytes that the volume's device has now.
+        size: u64,
     },
     /// Bytes of the ring from one record to the next one behind the last, which one-sided operations have put into the
     /// member's ring and made durable there.

@@ -176,6 +176,9 @@ pub(crate) struct Serve {
 pub(crate) struct Promote {
     #[command(flatten)]
     pub(crate) of: Of,
+    /// The member was in sync to the end of the source before, which a member that has started again cannot know by itself
+    #[arg(long)]
+    pub(crate) was_in_sync: bool,
     /// Though the member may lack what the source has acknowledged: that is lost then
     #[arg(long)]
     pub(crate) force: bool,

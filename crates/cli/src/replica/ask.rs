@@ -38,9 +38,10 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
                 false => output::say(&show::events(&answer)),
             }
         }
-        ReplicaCommand::Promote(promote) => {
-            tell(&promote.of, Asked::Promote { force: promote.force })
-        }
+        ReplicaCommand::Promote(promote) => tell(
+            &promote.of,
+            Asked::Promote { was_in_sync: promote.was_in_sync, force: promote.force },
+        ),
         ReplicaCommand::Demote(of) => tell(of, Asked::Demote),
         ReplicaCommand::Reverse(to) => tell_of(to, |to| Asked::Reverse { to }),
         ReplicaCommand::Suspend(to) => tell_of(to, |member| Asked::Suspend { member }),
@@ -171,9 +172,11 @@ impl Answers {
                     .map(|noted| show::event(noted, &name))
                     .collect())
             }
-            Asked::Promote { force } => {
+            Asked::Promote { was_in_sync, force } => {
                 let before = self.told();
-                self.granted(|member| member.promote(force).map_err(|error| error.to_string()))?;
+                self.granted(|member| {
+                    member.promote_as(was_in_sync, force).map_err(|error| error.to_string())
+                })?;
                 self.wait_until(before, "this member is the source", |status| status.is_ready)
             }
             Asked::Demote => {

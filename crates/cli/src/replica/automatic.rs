@@ -90,9 +90,12 @@ impl Promoted for Part {
             nonce.inspect_err(|error| tracing::error!(%error, "no random numbers")).ok()
         };
         let wish = match decision {
-            Decision::Promote { above } => {
-                nonce().map(|nonce| Wish::Promote { nonce, above, by_force: false })
-            }
+            Decision::Promote { above } => nonce().map(|nonce| Wish::Promote {
+                nonce,
+                above,
+                was_in_sync: false,
+                by_force: false,
+            }),
             Decision::Demote => Some(Wish::Demote),
             Decision::HandOver { to } => nonce().map(|nonce| Wish::Reverse { to, nonce }),
             Decision::StartUnits | Decision::StopUnits => None,

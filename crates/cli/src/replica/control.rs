@@ -34,21 +34,54 @@ pub(super) struct Request {
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(super) enum Asked {
     Status,
-    Events { since: u64 },
-    Promote { force: bool },
+    Events {
+        since: u64,
+    },
+    Promote {
+        #[serde(default)]
+        was_in_sync: bool,
+        force: bool,
+    },
     Demote,
-    Reverse { to: u8 },
-    Suspend { member: u8 },
-    Resume { member: u8 },
-    Sync { member: u8 },
-    GoOnWithout { member: u8 },
-    SetMode { member: u8, mode: super::group::EntryMode },
-    Verify { volume: Option<String> },
-    Resize { volume: String, size: u64 },
-    Mark { name: String },
+    Reverse {
+        to: u8,
+    },
+    Suspend {
+        member: u8,
+    },
+    Resume {
+        member: u8,
+    },
+    Sync {
+        member: u8,
+    },
+    GoOnWithout {
+        member: u8,
+    },
+    SetMode {
+        member: u8,
+        mode: super::group::EntryMode,
+    },
+    Verify {
+        volume: Option<String>,
+    },
+    Resize {
+        volume: String,
+        size: u64,
+    },
+    Mark {
+        name: String,
+    },
     Points,
-    Mount { point: String, room: u64, fuse: Option<PathBuf>, loops: bool },
-    Unmount { view: u64 },
+    Mount {
+        point: String,
+        room: u64,
+        fuse: Option<PathBuf>,
+        loops: bool,
+    },
+    Unmount {
+        view: u64,
+    },
 }
 
 /// An answer.

@@ -35,6 +35,9 @@ pub(crate) struct GroupFile {
     /// A member that is silent for so many milliseconds is taken for gone.
     #[serde(default = "silence")]
     pub(crate) silence_ms: u64,
+    /// A source lets read for so many milliseconds after the members in sync have promised not to be the source; 0: always.
+    #[serde(default = "read_lease")]
+    pub(crate) read_lease_ms: u64,
     /// Bytes on the way to a member at most.
     #[serde(default = "window")]
     pub(crate) window: Size,
@@ -389,6 +392,7 @@ impl Group {
             },
             window: file.window.0,
             silence_ns: file.silence_ms.saturating_mul(1_000_000),
+            read_lease_ns: file.read_lease_ms.saturating_mul(1_000_000),
             retention_ns: file.retention_s.saturating_mul(1_000_000_000),
             copy_window: COPY_WINDOW,
         }
@@ -492,6 +496,7 @@ impl GroupFile {
                 return Err(format!("volume {}: the size must be a multiple of 4096", volume.name));
             }
         }
+        check_names("group", std::iter::once(&*self.name))?;
         let names = self.volumes.iter().map(|volume| &*volume.name);
         check_names("volume", names)?;
         check_names("member", self.members.iter().map(|member| &*member.name))?;
@@ -511,9 +516,7 @@ impl GroupFile {
         if self.least_in_sync == 0 || self.least_in_sync > count {
             return Err(format!("least_in_sync: 1 to {count} are possible"));
         }
-        if self.silence_ms < SILENCE_LEAST_MS {
-            return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
-        }
+        self.check_times()?;
         if self.witness_file.is_some() && self.etcd.is_some() {
             return Err("witness_file and etcd: one of them".to_owned());
         }
@@ -534,6 +537,20 @@ impl GroupFile {
         self.check_links()?;
         if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
             return Err("window: 1M at least".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<(), String> {
+        if self.silence_ms < SILENCE_LEAST_MS {
+            return Err(format!("silence_ms: {SILENCE_LEAST_MS} at least"));
+        }
+        if self.read_lease_ms != 0 && !READ_LEASE_MS.contains(&self.read_lease_ms) {
+            return Err(format!(
+                "read_lease_ms: {} to {}, or 0: a source that is cut off lets old bytes be read then",
+                READ_LEASE_MS.start(),
+                READ_LEASE_MS.end()
+            ));
         }
         Ok(())
     }
@@ -621,6 +638,10 @@ const fn silence() -> u64 {
     5_000
 }
 
+pub(crate) const fn read_lease() -> u64 {
+    2_000
+}
+
 pub(crate) const fn window() -> Size {
     Size(16 << 20)
 }
@@ -631,6 +652,8 @@ const LOG_LEAST: u64 = 4 << 20;
 const BANDWIDTH_LEAST: u64 = 1 << 20;
 /// Members say something every half second.
 const SILENCE_LEAST_MS: u64 = 1_500;
+/// A promise is asked for anew in a quarter of it; a promotion waits for all of it.
+const READ_LEASE_MS: std::ops::RangeInclusive<u64> = 400..=60_000;
 /// Bytes of copies on the way to a member at most.
 const COPY_WINDOW: u64 = 8 << 20;
 
@@ -646,6 +669,7 @@ mod tests {
             secret_file: "db.toml.secret".into(),
             least_in_sync: 1,
             silence_ms: silence(),
+            read_lease_ms: read_lease(),
             window: window(),
             retention_s: 0,
             congestion: Full::Note,
@@ -690,7 +714,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 10] = [
+        let wrong: [(&str, Change); 12] = [
             ("links_are_private", |file| file.transport = Transport::Rdma),
             ("1M at least", |file| file.bandwidth = Some(Size(1))),
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),
@@ -701,6 +725,9 @@ mod tests {
             ("log_size", |file| file.log_size = Size(1)),
             ("log_size: 4M at least", |file| file.log_size = Size(1 << 20)),
             ("letters", |file| file.volumes[0].name = "../x".to_owned()),
+            // `export` writes it into a script.
+            ("group", |file| file.name = "x; touch y".to_owned()),
+            ("read_lease_ms", |file| file.read_lease_ms = 1),
         ];
         for (words, change) in wrong {
             let mut file = file();

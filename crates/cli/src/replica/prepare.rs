@@ -35,6 +35,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         secret_file: file_name,
         least_in_sync: 1,
         silence_ms: SILENCE_MS,
+        read_lease_ms: super::group::read_lease(),
         window: window(),
         retention_s: 0,
         congestion: Full::default(),
@@ -131,7 +132,10 @@ pub(super) fn export(options: &Export) -> Result<(), Failure> {
         end.push('_');
     }
     let mut text = format!("cat > {name}.toml <<'{end}'\n{}\n{end}\n", file.trim_end());
-    text += &format!("# and the secret beside it, {name}.toml.secret, which is not shown\n");
+    let secret = group.file.secret_file.display();
+    text += &format!(
+        "# and its secret, the file {secret} (relative to the group's), which is not shown\n"
+    );
     for member in &group.file.members {
         text += &format!("landfast replica prepare {name}.toml {}\n", member.name);
     }

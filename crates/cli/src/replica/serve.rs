@@ -9,7 +9,7 @@ use basics::Environment;
 use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
-use replica::runtime::{Member, Rpo, Setup};
+use replica::runtime::{Member, Rpo, Setup, StartError};
 use replica::wire::{Identity, Listener, Policy};
 use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
@@ -98,7 +98,7 @@ fn start(
         .iter()
         .map(|member| (MemberId(member.number), member.addresses.clone()))
         .collect();
-    Ok(Member::start(Setup {
+    let started = Member::start(Setup {
         config,
         ring,
         volumes,
@@ -121,7 +121,15 @@ fn start(
             throttles: group.file.rpo_throttle,
         }),
         environment: Environment::host(),
-    })?)
+    });
+    // A member that has grown or not remembers the sizes, whatever the file says.
+    started.map_err(|error| match error {
+        StartError::OtherSize { volume, found, wanted } if volume < group.file.volumes.len() => {
+            let path = entry.volume(volume, &group.file.volumes[volume]);
+            ReplicaFailure::Size { path, found, wanted }
+        }
+        error => error.into(),
+    })
 }
 
 fn open_volumes(
@@ -134,10 +142,6 @@ fn open_volumes(
         let path = entry.volume(number, volume);
         let device = open_volume(&path, emulates)
             .map_err(|source| ReplicaFailure::Volume { path: path.clone(), source })?;
-        let (found, wanted) = (device.geometry().size, volume.size.0);
-        if found < wanted {
-            return Err(ReplicaFailure::Size { path, found, wanted });
-        }
         devices.push(Arc::new(device));
     }
     Ok(devices)

@@ -33,6 +33,11 @@ pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) ->
         "is_consistent": status.is_consistent,
         "follows": status.follows.map(|member| group.name_of(member)),
         "is_promoting": status.is_promoting,
+        "reads_wait_for": status
+            .reads_wait_for
+            .iter()
+            .map(|member| group.name_of(member))
+            .collect::<Vec<_>>(),
         "log": {
             "bytes": status.capacity,
             "start_lsn": status.start.0,
@@ -163,6 +168,11 @@ pub(super) fn status(_group: &Group, answer: &Value) -> String {
     );
     if let Some(source) = answer["follows"].as_str() {
         let _ = writeln!(out, "follows {source}");
+    }
+    let waits = answer["reads_wait_for"].as_array().into_iter().flatten();
+    let waits: Vec<String> = waits.map(text).collect();
+    if !waits.is_empty() {
+        let _ = writeln!(out, "reads wait for the word of {}", waits.join(", "));
     }
     if number(&answer["verified"]) > 0 {
         let _ = writeln!(

@@ -50,6 +50,9 @@ pub struct Config {
     pub window: u64,
     /// A member that says nothing for this long is taken for gone.
     pub silence_ns: u64,
+    /// So long after a member in sync was asked for its promise a source may let read what it has; 0: always, though another may
+    /// be the source by then. The same at all members.
+    pub read_lease_ns: u64,
     /// A destination applies a committed record when it is this old; until then its volumes can be seen as they were
     /// before it.
     pub retention_ns: u64,

@@ -201,8 +201,13 @@ impl Core {
             Message::TakeOver { epoch, end, next } if streams == Some(epoch) => {
                 self.hear_take_over(end, next);
             }
+            Message::Lease { epoch, asked, for_ns } if streams == Some(epoch) => {
+                self.hear_lease(peer, asked, for_ns);
+            }
             // Whoever carries the connection answers with digests.
-            Message::Compare { epoch, .. } | Message::Fetch { epoch, .. }
+            Message::Compare { epoch, .. }
+            | Message::Fetch { epoch, .. }
+            | Message::Reserve { epoch, .. }
                 if streams == Some(epoch) => {}
             Message::Alive => {}
             _ => {
@@ -387,6 +392,7 @@ impl Core {
         if with_copies {
             self.label.contents = Contents::Mixed;
         }
+        self.knows_set = true;
         let epoch = history.current();
         self.label.history = history;
         self.label.committed = self.committed;

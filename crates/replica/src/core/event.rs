@@ -87,6 +87,9 @@ pub enum Wish {
         nonce: u64,
         /// The number of the newest epoch that the witness knows; 0 without a witness.
         above: u32,
+        /// The operator knows that the member was in sync to the end of the source before. A member that has started again
+        /// since does not know.
+        was_in_sync: bool,
         /// Though what the source before has acknowledged may be lost.
         by_force: bool,
     },

@@ -111,7 +111,8 @@ impl Core {
                 _ => false,
             };
             let is_unseen = takes_over == Some(other.member)
-                || (source.unseen.contains(other.member) && !has_witness);
+                || (source.unseen.contains(other.member) && !has_witness)
+                || source.doubt.of.contains(other.member);
             if follows {
                 members = members.with(other.member);
             } else if is_confirmed && !is_unseen && other.is_over(committed) {

@@ -14,6 +14,7 @@
 //!   in_sync    who is in sync, and the hand-over
 //!   wishes     what an operator may want of it
 //!   joining    how a member that comes back is taken in
+//!   lease      until when a source may let read, and what members promise
 //!   destination  following a source, applying, copies
 //!   promotion  how a destination becomes the source
 //!   checkpoint how ring space gets free
@@ -25,6 +26,7 @@ mod destination;
 mod event;
 mod in_sync;
 mod joining;
+mod lease;
 mod news;
 mod order;
 mod promotion;
@@ -48,6 +50,7 @@ pub use self::status::{MemberState, Status};
 
 use self::checkpoint::Checkpoint;
 use self::destination::Destination;
+use self::lease::Promise;
 use self::order::Order;
 use self::source::Source;
 use crate::dirty::DirtyMap;
@@ -88,6 +91,10 @@ pub struct Core {
     has_failed: bool,
     /// The step is one of time: what can wait for it is done now.
     is_tick: bool,
+    /// Since this member started it has been told who is in sync, or has said so.
+    knows_set: bool,
+    /// To a source: not to be one for a while.
+    promise: Promise,
     now: u64,
     actions: Vec<Action>,
 }
@@ -192,6 +199,8 @@ impl Core {
             role: Role::Destination(Box::new(destination)),
             has_failed: false,
             is_tick: false,
+            knows_set: false,
+            promise: Promise::default(),
             now: 0,
             actions: Vec::new(),
             config,
@@ -210,7 +219,7 @@ impl Core {
 
     /// What has happened, and what is to be done. Actions of one lane are carried out in their order.
     pub fn step(&mut self, now: u64, event: Event) -> Vec<Action> {
-        self.now = self.now.max(now);
+        self.clock_goes_on(now);
         self.is_tick = matches!(event, Event::Tick);
         self.take(event);
         self.go_on();
@@ -393,9 +402,9 @@ impl Core {
     fn wants(&mut self, wish: Wish) {
         let denial = match (&mut self.role, wish) {
             (Role::Source(_), Wish::Promote { .. }) => Some(Denial::IsSource),
-            (Role::Destination(_), Wish::Promote { nonce, above, by_force }) => {
+            (Role::Destination(_), Wish::Promote { nonce, above, was_in_sync, by_force }) => {
                 let epoch = self.next_epoch(nonce, above);
-                self.promote(epoch, above, by_force).err()
+                self.promote(epoch, above, (was_in_sync, by_force)).err()
             }
             (Role::Source(_), Wish::Demote) => {
                 self.demote();

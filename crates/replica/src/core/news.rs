@@ -59,6 +59,11 @@ pub enum News {
     /// What this member had beyond the LSN is gone: its source was not the group's any more.
     #[error("what this member had beyond {0} is not of the group's order and is gone")]
     Cut(Lsn),
+    /// A range cannot be read at the source, nor at a member in sync: the member gets no copy of it.
+    #[error(
+        "{0} does not come in sync: {1:?} cannot be read here, and no member in sync has it; once it is written the copy goes on"
+    )]
+    NotCopied(MemberId, Extent),
     /// Storage failed.
     #[error("the storage of this member failed: nothing is made durable here any more")]
     StorageFailed,
@@ -92,6 +97,11 @@ pub enum Denial {
         "this member may lack what the source has acknowledged; promote it by force if that is accepted"
     )]
     NotInSync,
+    /// It has started again since, and a source that can go on without it would have told it nothing.
+    #[error(
+        "this member was in sync when it stopped, and the source may have gone on without it: promote it with --was-in-sync if it was in sync to the end (no event 201 at the source after it stopped), or with --force if losing what it lacks is accepted"
+    )]
+    MayBeLeft,
     /// Its volumes are a mixture.
     #[error(
         "the volumes of this member are a mixture of several moments until all copies have arrived"
@@ -142,6 +152,7 @@ impl News {
             Self::Differs(..) => 400,
             Self::StorageFailed => 401,
             Self::Healed(..) => 402,
+            Self::NotCopied(..) => 403,
             Self::Refused(..) => 500,
             Self::Denied(_) => 501,
         }

@@ -27,7 +27,7 @@ impl Core {
         &mut self,
         epoch: Epoch,
         above: u32,
-        by_force: bool,
+        (was_in_sync, by_force): (bool, bool),
     ) -> Result<(), Denial> {
         // A witness knows better, and will be asked. But it takes the member for the one that it was before it lost all
         // that it had.
@@ -37,6 +37,12 @@ impl Core {
         if !self.may_become_consistent() {
             return Err(Denial::Mixed);
         }
+        // A source that can go on without a member tells that one nothing of it. With a witness it cannot.
+        let alone = MemberSet::of(self.config.me);
+        let may_be_left = !has_witness
+            && !self.knows_set
+            && self.label.in_sync != alone
+            && self.config.least_in_sync < self.config.members().len();
         let destination = self.destination().ok_or(Denial::IsSource)?;
         if destination.promotion.is_some() {
             return Err(Denial::Busy);
@@ -44,6 +50,9 @@ impl Core {
         let lives = destination.is_streaming();
         if !by_force && !is_in_sync {
             return Err(Denial::NotInSync);
+        }
+        if !by_force && !was_in_sync && may_be_left {
+            return Err(Denial::MayBeLeft);
         }
         if !by_force && lives {
             return Err(Denial::SourceLives);
@@ -96,6 +105,7 @@ impl Core {
 
     pub(super) fn go_on_promoting(&mut self) {
         let is_quiet = self.is_quiet();
+        let has_promised = self.has_promised();
         let is_semi = self.config.my_mode == Mode::SemiSync;
         let Some(destination) = self.destination() else { return };
         let Some(promotion) = destination.promotion else { return };
@@ -103,6 +113,10 @@ impl Core {
             return;
         }
         let Promotion { epoch, by_force, is_handed, .. } = promotion;
+        // The source before may let read still. One that has handed over does not.
+        if has_promised && !is_handed {
+            return;
+        }
         // A member that waits for no flush may have lost what it had said to have.
         let is_forced = by_force || (is_semi && !is_handed);
         let in_sync = MemberSet::of(self.config.me);

@@ -4,6 +4,7 @@ use log::Lsn;
 
 use super::event::Action;
 use super::joining::Greeting;
+use super::lease::Doubt;
 use super::news::News;
 use super::order::Entry;
 use super::{AfterLabel, Core, Destination, Role, fit};
@@ -23,6 +24,7 @@ pub(super) struct Source {
     /// In sync when this source started, and not seen since: they may have gone on under another source.
     pub(super) unseen: MemberSet,
     pub(super) handing_over: Option<HandOver>,
+    pub(super) doubt: Doubt,
     /// A member that leads a newer epoch, or a wish: no more writes here.
     pub(super) is_stopping: bool,
     /// The wish of an operator is why, and nothing else.
@@ -127,6 +129,10 @@ pub(super) struct Stream {
     /// Commits wait for it already, and it is to be in sync.
     pub(super) joins: bool,
     pub(super) heard: u64,
+    /// When it was asked for its promise last.
+    pub(super) asked: Option<u64>,
+    /// As far as it is concerned, reads may be answered until then.
+    pub(super) leased_until: u64,
 }
 
 /// Copies under way to a member.
@@ -284,7 +290,7 @@ impl Core {
     /// The member was the source when it stopped, and goes on as such. `nonce` is random.
     /// `above` is the newest epoch that the witness knows.
     pub fn resume_as_source(&mut self, now: u64, nonce: u64, above: Epoch) -> Vec<Action> {
-        self.now = self.now.max(now);
+        self.clock_goes_on(now);
         let me = MemberSet::of(self.config.me);
         // A witness has the set; alone is what every witness agrees to. Without one, those who were in sync may
         // have gone on under another source.
@@ -342,6 +348,7 @@ impl Core {
             }
         };
         let peers = self.config.others.iter().map(other).collect();
+        self.knows_set = true;
         self.proposals += 1;
         let number = self.proposals;
         self.role = Role::Source(Box::new(Source {
@@ -351,6 +358,7 @@ impl Core {
             stage: Stage::Proposing(number),
             unseen,
             handing_over: None,
+            doubt: Doubt::default(),
             is_stopping: false,
             is_demoted: false,
             told_too_few: false,
@@ -489,6 +497,7 @@ impl Core {
         self.change_set();
         self.leave_suspended();
         self.hand_over();
+        self.ask_for_leases();
         self.settle_applied();
         if let Some(source) = self.source()
             && source.is_stopping
@@ -556,8 +565,12 @@ impl Core {
             Message::Copied { count } => self.copies_are_there(peer, count),
             Message::Stored { version } => self.set_is_known(peer, version),
             Message::Differs { lsn, extent } => self.differs(peer, lsn, extent),
+            Message::Leased { asked, for_ns } => self.is_leased(peer, asked, for_ns),
             Message::Refused(refusal) => self.is_refused(peer, refusal),
-            Message::Alive | Message::Digests { .. } | Message::Fetched { .. } => {}
+            Message::Alive
+            | Message::Digests { .. }
+            | Message::Fetched { .. }
+            | Message::Reserved { .. } => {}
             // What only sources say.
             _ => self.act(Action::Disconnect(peer)),
         }

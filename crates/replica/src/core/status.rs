@@ -41,6 +41,8 @@ pub struct Status {
     pub capacity: u64,
     /// Whether storage failed.
     pub has_failed: bool,
+    /// At a source: for whose word that nobody else is the source reads wait.
+    pub reads_wait_for: MemberSet,
     /// At a source: the other members.
     pub others: Vec<(MemberId, MemberState)>,
 }
@@ -114,6 +116,7 @@ impl Core {
             applied: self.applied,
             capacity: self.order.capacity(),
             has_failed: self.has_failed,
+            reads_wait_for: self.reads_wait_for(),
             others,
         }
     }

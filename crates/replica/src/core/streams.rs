@@ -133,6 +133,7 @@ impl Core {
         let now = self.now;
         let Some(source) = self.source() else { return };
         source.unseen = source.unseen.without(peer.member);
+        source.doubt.of = source.doubt.of.without(peer.member);
         let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
         if takes_over == Some(peer.member) {
             self.has_not_taken_over();
@@ -152,6 +153,8 @@ impl Core {
             copying: copies.then(Copying::default),
             joins: false,
             heard: now,
+            asked: None,
+            leased_until: 0,
         }));
         let bytes = other.dirty.bytes();
         let news = match copies {

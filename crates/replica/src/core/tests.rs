@@ -28,6 +28,7 @@ fn config() -> Config {
         congestion: Congestion::DirtyMap,
         window: 1 << 20,
         silence_ns: 1_000_000_000,
+        read_lease_ns: 0,
         retention_ns: 0,
         copy_window: 1 << 20,
     }
@@ -143,7 +144,7 @@ fn a_source_of_an_older_epoch_is_refused() {
 #[test]
 fn a_member_that_is_promoted_waits_until_nothing_reaches_its_ring_any_more() {
     let mut core = member(2);
-    let wish = Wish::Promote { nonce: 9, above: 0, by_force: false };
+    let wish = Wish::Promote { nonce: 9, above: 0, was_in_sync: true, by_force: false };
     let actions = core.step(1, Event::Wanted(wish));
     assert_eq!(actions, [Action::Revoke]);
     assert!(!core.is_source() && core.status().is_promoting);
@@ -163,7 +164,10 @@ fn only_an_operator_promotes_past_the_witness() {
         let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
         let mut core =
             Core::new(config, Found { label, entries: entries(2), dirty, claimed: Lsn(0) });
-        core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 1, by_force }));
+        core.step(
+            1,
+            Event::Wanted(Wish::Promote { nonce: 9, above: 1, was_in_sync: true, by_force }),
+        );
         core.step(2, Event::Revoked);
         assert!(core.is_source());
         assert_eq!(core.is_by_force(1), Some(by_force), "{my_mode:?}");
@@ -173,7 +177,10 @@ fn only_an_operator_promotes_past_the_witness() {
 #[test]
 fn a_member_of_which_nothing_is_known_is_compared_whole() {
     let mut core = member(2);
-    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    core.step(
+        1,
+        Event::Wanted(Wish::Promote { nonce: 9, above: 0, was_in_sync: true, by_force: false }),
+    );
     core.step(2, Event::Revoked);
     let actions = core.step(3, Event::Proposed { number: 1, is_taken: true });
     let label = actions.iter().find_map(|action| match action {
@@ -212,7 +219,10 @@ fn a_member_of_which_nothing_is_known_is_compared_whole() {
 /// A member that is the source, alone, since its label was stored.
 fn source() -> Core {
     let mut core = member(2);
-    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    core.step(
+        1,
+        Event::Wanted(Wish::Promote { nonce: 9, above: 0, was_in_sync: true, by_force: false }),
+    );
     let asked = core.step(2, Event::Revoked);
     begin(&mut core, &asked);
     core.step(4, Event::AppliedTo(Lsn(2 * LEN)));
@@ -237,14 +247,20 @@ fn promote_again(core: &mut Core) -> Vec<Action> {
     core.step(5, Event::Wanted(Wish::Demote));
     core.step(6, Event::WritersStopped);
     assert!(!core.is_source());
-    core.step(7, Event::Wanted(Wish::Promote { nonce: 10, above: 0, by_force: true }));
+    core.step(
+        7,
+        Event::Wanted(Wish::Promote { nonce: 10, above: 0, was_in_sync: true, by_force: true }),
+    );
     core.step(8, Event::Revoked)
 }
 
 #[test]
 fn what_the_witness_says_to_an_earlier_promotion_begins_no_later_one() {
     let mut core = member(2);
-    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    core.step(
+        1,
+        Event::Wanted(Wish::Promote { nonce: 9, above: 0, was_in_sync: true, by_force: false }),
+    );
     let asked = core.step(2, Event::Revoked);
     let again = promote_again(&mut core);
     assert_ne!(proposal(&asked), proposal(&again));
@@ -257,7 +273,10 @@ fn what_the_witness_says_to_an_earlier_promotion_begins_no_later_one() {
 #[test]
 fn a_label_of_an_earlier_promotion_begins_no_later_one() {
     let mut core = member(2);
-    core.step(1, Event::Wanted(Wish::Promote { nonce: 9, above: 0, by_force: false }));
+    core.step(
+        1,
+        Event::Wanted(Wish::Promote { nonce: 9, above: 0, was_in_sync: true, by_force: false }),
+    );
     let asked = core.step(2, Event::Revoked);
     let number = proposal(&asked);
     let early = ordered_label(&core.step(3, Event::Proposed { number, is_taken: true }));
@@ -331,7 +350,9 @@ fn a_member_that_holds_nothing_of_a_group_that_has_begun_is_promoted_by_force_al
     let dirty = vec![(SOURCE.member, DirtyMap::clean(&config.volumes))];
     let mut core = Core::new(config, Found { label, entries: Vec::new(), dirty, claimed: Lsn(0) });
     assert!(!core.status().may_be_source);
-    let wish = |above, by_force| Event::Wanted(Wish::Promote { nonce: 9, above, by_force });
+    let wish = |above, by_force| {
+        Event::Wanted(Wish::Promote { nonce: 9, above, was_in_sync: true, by_force })
+    };
     let denied = [Action::Tell(News::Denied(Denial::NotInSync))];
     assert_eq!(core.step(1, wish(3, false)), denied);
     assert_eq!(core.step(2, wish(0, false)), [Action::Revoke], "the group begins");
@@ -391,7 +412,7 @@ fn a_source_that_was_alone_in_sync_is_promoted_again_without_force() {
     core.step(6, Event::WritersStopped);
     assert!(!core.is_source());
     assert_eq!(core.status().in_sync, MemberSet::of(ME));
-    let wish = Wish::Promote { nonce: 10, above: 0, by_force: false };
+    let wish = Wish::Promote { nonce: 10, above: 0, was_in_sync: true, by_force: false };
     assert_eq!(core.step(7, Event::Wanted(wish)), [Action::Revoke]);
 }
 

@@ -24,6 +24,7 @@ impl Core {
         let is_changing = source.change.is_some() || source.handing_over.is_some();
         if let Wish::GoOnWithout(member) = wish {
             source.unseen = source.unseen.without(member);
+            source.doubt.of = source.doubt.of.without(member);
         }
         let other = source.peer_mut(member).ok_or(Denial::NoSuchMember)?;
         match wish {

@@ -37,6 +37,8 @@ pub(super) struct Connected {
     pub(super) digests: VecDeque<(Extent, Vec<Digest>)>,
     /// The last answer of the other end to [`crate::message::Message::Fetch`].
     pub(super) fetched: Option<(Lsn, Extent, Option<Vec<u8>>)>,
+    /// The last answer of the other end to [`crate::message::Message::Reserve`].
+    pub(super) reserved: Option<(Extent, u64)>,
 }
 
 impl Connected {

@@ -41,7 +41,7 @@ impl BlockDevice for ReplicaDevice {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {
         // What is read is what is there when it is asked for: not at a member that may be the source no more.
-        while self.inner.hub.hands_over() {
+        while self.inner.hub.may_be_old() {
             self.check_open()?;
             thread::sleep(LOOK_AGAIN);
         }

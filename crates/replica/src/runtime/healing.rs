@@ -38,6 +38,7 @@ impl Inner {
 
     /// Heals each block of a range that cannot be read, which the caller holds in whole blocks.
     pub(super) fn heal(&self, extent: Extent, error: BlockError) -> Result<(), BlockError> {
+        let tenure = self.hub.tenure();
         let device = self.volumes.device(extent.volume).ok_or(error)?;
         let mut bytes = Vec::new();
         let (mut at, end) = (extent.offset, extent.offset + extent.len);
@@ -47,13 +48,30 @@ impl Inner {
             if device.read(at, &mut bytes).is_err() {
                 let block = Extent { volume: extent.volume, offset: at, len };
                 let (member, fetched) = self.fetch(block).ok_or(error)?;
-                device.write(at, &fetched, Survives::Durable)?;
+                self.put_healed(tenure, block, &fetched)?;
                 tracing::warn!(volume = block.volume, offset = at, "a block was healed");
                 self.hub.note(&mut self.hub.lock(), News::Healed(member, block));
             }
             at += len;
         }
         Ok(())
+    }
+
+    /// Writes what a member had. Whoever heals is a writer: this member does not become a destination, whose volumes others
+    /// write, between the look at the tenure and the end of the write.
+    fn put_healed(&self, tenure: u64, block: Extent, bytes: &[u8]) -> Result<(), BlockError> {
+        let hub = &self.hub;
+        let elsewhere = BlockError::ConfigElsewhere;
+        let device = self.volumes.device(block.volume).ok_or(elsewhere)?;
+        let mut state = hub.lock();
+        self.check(tenure)?;
+        state.writers.inside += 1;
+        drop(state);
+        let done = device.write(block.offset, bytes, Survives::Durable);
+        let mut state = hub.lock();
+        state.writers.inside -= 1;
+        hub.writers_may_have_stopped(&mut state);
+        done
     }
 
     /// The bytes of a range at a member in sync, from the first that has them.

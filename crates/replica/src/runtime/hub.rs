@@ -45,6 +45,8 @@ pub(super) struct Hub {
     pub(super) sizes: Vec<AtomicU64>,
     /// Another member may be the source by now: nobody reads until that is known.
     hands_over: AtomicBool,
+    /// Nobody else can be the source before this moment of [`Hub::now`].
+    reads_until: AtomicU64,
 }
 
 /// What the lock protects.
@@ -163,6 +165,7 @@ impl Hub {
             tenure: AtomicU64::new(0),
             sizes,
             hands_over: AtomicBool::new(false),
+            reads_until: AtomicU64::new(0),
         })
     }
 
@@ -269,6 +272,7 @@ impl Hub {
         let actions = state.core.step(self.now(), event);
         // Before the message that says so can be sent: the lock is held.
         self.hands_over.store(state.core.has_handed_over(), Ordering::Release);
+        self.reads_until.store(state.core.reads_until(), Ordering::Release);
         self.take(state, actions);
     }
 
@@ -481,9 +485,11 @@ impl Hub {
         self.dialers.notify_all();
     }
 
-    /// See the field.
-    pub(super) fn hands_over(&self) -> bool {
-        self.hands_over.load(Ordering::Acquire)
+    /// Whether another member may be the source by now, for all that this one knows: what it has may be old.
+    pub(super) fn may_be_old(&self) -> bool {
+        // The clock is read after the lease: who is stopped in between finds it over.
+        let until = self.reads_until.load(Ordering::Acquire);
+        self.hands_over.load(Ordering::Acquire) || (until != u64::MAX && self.now() >= until)
     }
 
     /// See the field.

@@ -11,15 +11,17 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use block::BlockError;
 use log::Lsn;
 use pmem::DurabilityClass;
 
 use super::connections::{Connected, LINKS_OF_MEMBER_MAX};
+use super::healing::may_heal;
 use super::hub::{Arrived, Hub, Work};
 use super::inner::Inner;
 use super::storage::persist_and_answer;
 use super::volumes::TooShort;
-use crate::core::{Action, Entry, Event, Lane};
+use crate::core::{Action, Entry, Event, Lane, News};
 use crate::digest::Digest;
 use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence};
 use crate::message::{DIGEST_GRANULE, Message, Peer, Refusal};
@@ -74,6 +76,7 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
         closes_at: None,
         digests: VecDeque::new(),
         fetched: None,
+        reserved: None,
     };
     let mut state = inner.hub.lock();
     if state.ends || state.links.len() >= LINKS_MAX {
@@ -155,6 +158,7 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
         Message::Fetch { .. } | Message::Fetched { .. } => {
             inner.hear_of_healing(peer, message, bytes);
         }
+        Message::Reserve { .. } | Message::Reserved { .. } => inner.hear_of_room(peer, message),
         Message::Copy { .. } => hear_copy(inner, peer, message, bytes),
         message => hub.step(Event::Said(peer, message)),
     }
@@ -162,7 +166,15 @@ fn hear(inner: &Inner, peer: Peer, is_ours: bool, message: Message, bytes: &mut 
 
 // A volume that has grown meanwhile needs room before anything of it comes.
 fn hear_hello(inner: &Inner, peer: Peer, message: Message) {
-    let Message::Hello { volumes, .. } = &message else { return };
+    let Message::Hello { volumes, history, .. } = &message else { return };
+    let mut state = inner.hub.lock();
+    // The core refuses a source of an older epoch, and any while this member is one itself or is to be: nothing grows for them.
+    let is_old = history.current().leads() < state.core.epoch().leads();
+    if is_old || state.core.is_source() || state.core.status().is_promoting {
+        inner.hub.step_locked(&mut state, Event::Said(peer, message));
+        return;
+    }
+    drop(state);
     let refused = (0..).zip(volumes).find_map(|(volume, size)| {
         let TooShort(size) = inner.volumes.reserve(volume, *size).err()?;
         Some(Message::Refused(Refusal::OtherVolume { volume, size }))
@@ -274,19 +286,39 @@ pub(super) fn copy(inner: &Inner, member: MemberId) {
             continue;
         }
         let Work::Order(Action::Copy { peer, extent, compares }) = work else { continue };
-        if let Err(error) = copy_range(inner, peer, extent, compares) {
-            tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
+        copy_in_the_end(inner, peer, extent, compares);
+    }
+}
+
+// A block that neither this source nor a member in sync can read holds up the copies to this member alone, until somebody has
+// written it.
+fn copy_in_the_end(inner: &Inner, peer: Peer, extent: Extent, compares: bool) {
+    let (hub, mut has_told) = (&inner.hub, false);
+    while let Err(error) = copy_range(inner, peer, extent, compares) {
+        // The member is no source any more.
+        if error == BlockError::ConfigElsewhere {
+            return;
+        }
+        tracing::error!(volume = extent.volume, %error, "a volume cannot be read");
+        if !may_heal(error) {
             hub.step(Event::StorageFailed);
+            return;
+        }
+        let mut state = hub.lock();
+        if state.links.get_mut(peer).is_none() {
+            return;
+        }
+        if !std::mem::replace(&mut has_told, true) {
+            hub.note(&mut state, News::NotCopied(peer.member, extent));
+        }
+        drop(state);
+        if hub.pauses_to_end(READ_AGAIN) {
+            return;
         }
     }
 }
 
-fn copy_range(
-    inner: &Inner,
-    peer: Peer,
-    extent: Extent,
-    compares: bool,
-) -> Result<(), block::BlockError> {
+fn copy_range(inner: &Inner, peer: Peer, extent: Extent, compares: bool) -> Result<(), BlockError> {
     let hub = &inner.hub;
     let theirs = match compares {
         false => None,
@@ -361,6 +393,8 @@ fn length<T>(items: &[T]) -> u64 {
     u64::try_from(items.len()).expect("no supported machine has more than 64 address bits")
 }
 
+/// What cannot be read is read again after this.
+const READ_AGAIN: Duration = Duration::from_millis(500);
 /// [`DIGEST_GRANULE`], as steps are counted.
 const STEP: usize = 64 << 10;
 const _: () = assert!(STEP as u64 == DIGEST_GRANULE);

@@ -356,10 +356,19 @@ impl Member {
     ///
     /// The witness cannot be asked, or there are no random numbers.
     pub fn promote(&self, by_force: bool) -> Result<(), StartError> {
+        self.promote_as(false, by_force)
+    }
+
+    /// [`Member::promote`]; with `was_in_sync` the operator knows that this member was in sync to the end of the source before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::promote`].
+    pub fn promote_as(&self, was_in_sync: bool, by_force: bool) -> Result<(), StartError> {
         let seat = self.inner.witness.load()?;
         let above = seat.map_or(0, |seat| seat.epoch.number);
         let nonce = self.nonce()?;
-        self.want(Wish::Promote { nonce, above, by_force });
+        self.want(Wish::Promote { nonce, above, was_in_sync, by_force });
         Ok(())
     }
 

@@ -34,7 +34,7 @@ impl Inner {
                 return Err(ViewError::ConfigSource);
             }
             let end = state.core.kept().1;
-            if state.core.applied() >= end && state.writers.inside == 0 {
+            if state.core.applied() >= end && state.writers.inside == 0 && !hub.may_be_old() {
                 return Ok(end);
             }
             if hub.now() > until {

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use basics::Environment;
 use block::{BlockDevice, BlockError, Extent, FileDevice, Survives, Zeroing};
 use rdma::{PollPolicy, ProviderChoice};
-use replica::core::{Config, Congestion, Core, Mode, News, Status};
+use replica::core::{Config, Congestion, Core, MemberState, Mode, News, Status};
 use replica::format::Geometry;
 use replica::one_sided::OneSidedOptions;
 use replica::ring::{CreateOptions, Ring};
@@ -31,6 +32,7 @@ pub(crate) struct Plan {
     pub(crate) members: u8,
     pub(crate) capacity: u64,
     pub(crate) mode: Mode,
+    pub(crate) read_lease_ns: u64,
     pub(crate) retention_ns: u64,
     pub(crate) least_in_sync: u32,
     pub(crate) compression: Policy,
@@ -47,6 +49,8 @@ impl Default for Plan {
             members: 2,
             capacity: 1 << 20,
             mode: Mode::Sync,
+            // A promotion waits for so long.
+            read_lease_ns: 200_000_000,
             retention_ns: 0,
             least_in_sync: 1,
             compression: Policy::None,
@@ -75,6 +79,8 @@ pub(crate) struct Group {
     running: Vec<Option<Member>>,
     /// What of the volumes 0 of the members cannot be read.
     lost: Vec<Lost>,
+    gates: Vec<Gated>,
+    full: Vec<Arc<AtomicBool>>,
 }
 
 impl Group {
@@ -105,7 +111,9 @@ impl Group {
         let addresses = listeners.iter().map(|it| it.local_addr().to_string()).collect();
         let running = (0..plan.members).map(|_| None).collect();
         let lost = (0..plan.members).map(|_| Lost::default()).collect();
-        let group = Self { directory, plan, addresses, running, lost };
+        let gates = (0..plan.members).map(|_| Gated::default()).collect();
+        let full = (0..plan.members).map(|_| Arc::default()).collect();
+        let group = Self { directory, plan, addresses, running, lost, gates, full };
         for member in 0..group.plan.members {
             group.make(member);
         }
@@ -146,6 +154,7 @@ impl Group {
             congestion: Congestion::DirtyMap,
             window: 4 << 20,
             silence_ns: 2_000_000_000,
+            read_lease_ns: self.plan.read_lease_ns,
             retention_ns: self.plan.retention_ns,
             copy_window: 4 << 20,
         }
@@ -175,7 +184,9 @@ impl Group {
         let identity = self.identity(member, secret);
         let mut volumes: Vec<_> = (0..VOLUMES).map(|it| self.file(member, it)).collect();
         let lost = Arc::clone(&self.lost[usize::from(member)]);
-        volumes[0] = Arc::new(Failing { below: Arc::clone(&volumes[0]), lost });
+        let gate = Arc::clone(&self.gates[usize::from(member)]);
+        let is_full = Arc::clone(&self.full[usize::from(member)]);
+        volumes[0] = Arc::new(Failing { below: Arc::clone(&volumes[0]), lost, gate, is_full });
         let addresses = (0..)
             .map(MemberId)
             .zip(self.addresses.iter().map(|address| vec![address.clone()]))
@@ -210,6 +221,19 @@ impl Group {
     /// A sector of a member's first volume cannot be read any more, until it is written.
     pub(crate) fn lose(&self, member: u8, sector: u64) {
         self.lost[usize::from(member)].lock().unwrap().insert(sector);
+    }
+
+    /// [`Group::lose`]; the write that mends it waits until the gate is open.
+    pub(crate) fn lose_slowly(&self, member: u8, sector: u64) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        *self.gates[usize::from(member)].lock().unwrap() = Some(Arc::clone(&gate));
+        self.lose(member, sector);
+        gate
+    }
+
+    /// A member's first volume cannot be longer, or can.
+    pub(crate) fn is_full(&self, member: u8, is_full: bool) {
+        self.full[usize::from(member)].store(is_full, Ordering::SeqCst);
     }
 
     /// Whether all sectors of a member's first volume can be read.
@@ -286,9 +310,16 @@ impl Group {
     pub(crate) fn wait_in_sync(&self, source: u8) {
         let running = (0..self.plan.members).filter(|it| self.running[usize::from(*it)].is_some());
         let all = running.fold(MemberSet::NONE, |all, member| all.with(MemberId(member)));
+        let source_id = MemberId(source);
         self.wait("all running members are in sync", || {
+            // A source that has not noticed yet that a member has started again takes it for in sync.
+            let others = all.without(source_id);
+            let follow = others.iter().all(|it| self.status(it.0).follows == Some(source_id));
             let status = self.status(source);
-            status.in_sync == all && status.others.iter().all(|(_, other)| !other.is_copying)
+            let streams = |(member, other): &(MemberId, MemberState)| {
+                !others.contains(*member) || (other.is_connected && !other.is_copying)
+            };
+            follow && status.in_sync == all && status.others.iter().all(streams)
         });
     }
 
@@ -318,12 +349,43 @@ impl Group {
 
 /// Sectors of 512 bytes.
 type Lost = Arc<Mutex<BTreeSet<u64>>>;
+type Gated = Arc<Mutex<Option<Arc<Gate>>>>;
+
+/// Where a write waits until the test lets it go on.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_reached: AtomicBool,
+    is_open: Mutex<bool>,
+    opens: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.is_reached.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opens.notify_all();
+    }
+
+    fn pass(&self) {
+        self.is_reached.store(true, Ordering::SeqCst);
+        let mut is_open = self.is_open.lock().unwrap();
+        while !*is_open {
+            is_open = self.opens.wait(is_open).unwrap();
+        }
+    }
+}
 
 /// A disk that cannot read some of its sectors, and takes others in their place once they are written.
 #[derive(Debug)]
 struct Failing {
     below: Arc<dyn BlockDevice>,
     lost: Lost,
+    gate: Gated,
+    /// It cannot be longer.
+    is_full: Arc<AtomicBool>,
 }
 
 impl Failing {
@@ -351,6 +413,13 @@ impl BlockDevice for Failing {
     }
 
     fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<(), BlockError> {
+        // The first write to what is lost.
+        let sectors = Self::sectors(offset, bytes.len() as u64);
+        let is_lost = self.lost.lock().unwrap().range(sectors).next().is_some();
+        let gate = if is_lost { self.gate.lock().unwrap().take() } else { None };
+        if let Some(gate) = gate {
+            gate.pass();
+        }
         self.writes(offset, bytes.len() as u64);
         self.below.write(offset, bytes, survives)
     }
@@ -375,6 +444,9 @@ impl BlockDevice for Failing {
     }
 
     fn resize(&self, size: u64) -> Result<u64, BlockError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(BlockError::MediaFull);
+        }
         self.below.resize(size)
     }
 }

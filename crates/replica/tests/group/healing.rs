@@ -69,3 +69,45 @@ fn a_sector_that_cannot_be_read_is_in_the_way_of_no_copy_and_no_comparison() {
     group.wait("it is written again", || group.is_whole(1));
     group.compare(0, 1);
 }
+
+#[test]
+fn what_was_fetched_for_healing_is_not_written_once_the_member_is_no_source() {
+    let group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 8192);
+    group.wait("it is applied", || group.status(1).applied >= group.status(0).end);
+    let device = group.devices(0).remove(0);
+    let gate = group.lose_slowly(0, 3);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| device.read(0, &mut [0; 4096]));
+        group.wait("the healer writes", || gate.is_reached());
+        let nonce = group.member(0).nonce().unwrap();
+        group.member(0).want(Wish::Reverse { to: MemberId(1), nonce });
+        group.wait("the next is the source", || group.status(1).is_ready);
+        group.write(1, 0, 0, 2, 4096);
+        // It follows only once nobody writes to its volumes for clients.
+        assert!(group.status(0).is_source);
+        gate.open();
+        let _ = reader.join().unwrap();
+    });
+    group.compare(1, 0);
+}
+
+#[test]
+fn a_sector_that_no_member_has_is_in_the_way_of_its_own_block_alone_when_a_member_is_copied() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 8192);
+    group.stop(1);
+    group.make(1);
+    group.lose(0, 3);
+    group.start(1);
+    group.wait("it is told", || {
+        group.has_told(0, |news| matches!(news, News::NotCopied(MemberId(1), _)))
+    });
+    // The source goes on, with all other blocks and volumes.
+    group.write(0, 1, 0, 2, 4096);
+    group.devices(0)[0].read(4096, &mut [0; 4096]).unwrap();
+    assert!(!group.status(0).has_failed);
+    // Once the block is written, the member is copied whole.
+    group.write(0, 0, 0, 3, 4096);
+    group.compare(0, 1);
+}

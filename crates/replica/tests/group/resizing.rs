@@ -109,3 +109,19 @@ fn what_had_grown_at_a_source_alone_is_gone_once_it_follows_and_grows_as_zeroes_
     group.file(0, 0).read(GROWN - 4096, &mut found).unwrap();
     assert_eq!(found, [0; 4096]);
 }
+
+#[test]
+fn a_size_that_a_member_in_sync_cannot_have_is_refused_before_it_is_in_the_order() {
+    let group = Group::new(Plan { least_in_sync: 2, ..Plan::default() });
+    group.is_full(1, true);
+    let refused = group.member(0).resize(0, GROWN).unwrap_err();
+    assert_eq!(refused, ResizeError::ConfigMember(MemberId(1), SIZE));
+    // Everything goes on.
+    group.write(0, 0, 0, 1, 4096);
+    group.write(0, 1, 0, 2, 4096);
+    assert_eq!(group.member(0).report().sizes, [SIZE, SIZE]);
+    group.is_full(1, false);
+    group.member(0).resize(0, GROWN).unwrap();
+    group.write(0, 0, GROWN - 4096, 3, 4096);
+    group.compare(0, 1);
+}

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use block::Survives;
-use replica::MemberId;
 use replica::core::{Denial, News, Wish};
+use replica::{MemberId, MemberSet};
 
 use crate::group::{Group, Plan};
 
@@ -167,4 +167,47 @@ fn a_source_that_has_handed_over_lets_nobody_read_what_the_next_one_has_overwrit
         });
         group.compare(1, 0);
     }
+}
+
+#[test]
+fn a_read_waits_until_the_member_in_sync_has_promised_not_to_be_the_source() {
+    let mut group = Group::new(Plan { least_in_sync: 2, ..Plan::default() });
+    group.write(0, 0, 0, 5, 4096);
+    let (device, has_read) = (group.devices(0).remove(0), AtomicBool::new(false));
+    group.stop(1);
+    group.wait("its promise is over", || {
+        group.status(0).reads_wait_for == MemberSet::of(MemberId(1))
+    });
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut found = [0; 512];
+            device.read(0, &mut found).unwrap();
+            has_read.store(true, Ordering::SeqCst);
+            found[0]
+        });
+        for _ in 0..20 {
+            assert_eq!(group.status(0).reads_wait_for, MemberSet::of(MemberId(1)));
+            assert!(!has_read.load(Ordering::SeqCst), "it could be the source by now");
+            thread::yield_now();
+        }
+        group.start(1);
+        assert_eq!(reader.join().unwrap(), 5);
+    });
+    group.compare(0, 1);
+}
+
+#[test]
+fn a_member_that_was_left_behind_and_starts_again_is_not_promoted_without_force() {
+    let mut group = Group::new(Plan::default());
+    group.stop(1);
+    group.write(0, 0, 0, 7, 4096);
+    group.stop(0);
+    group.start(1);
+    group.member(1).promote(false).unwrap();
+    group.wait("it is denied", || {
+        group.has_told(1, |news| matches!(news, News::Denied(Denial::MayBeLeft)))
+    });
+    assert!(!group.status(1).is_source);
+    group.start(0);
+    group.compare(0, 1);
 }

@@ -77,7 +77,10 @@ impl World<'_> {
         {
             process.followed_at = now;
             let (nonce, above) = (self.chance.below(u64::MAX), self.above());
-            self.step(member, Event::Wanted(Wish::Promote { nonce, above, by_force: false }));
+            self.step(
+                member,
+                Event::Wanted(Wish::Promote { nonce, above, was_in_sync: false, by_force: false }),
+            );
         }
     }
 
@@ -109,8 +112,9 @@ impl World<'_> {
         // By mistake a member is asked, too, that knows that it lacks what was acknowledged. It has to refuse.
         let knows = !asked.disk.label.in_sync.contains(MemberId(member));
         if lives && (may || self.plan.forces || knows) {
-            let by_force = !may && self.plan.forces;
-            self.step(member, Event::Wanted(Wish::Promote { nonce, above, by_force }));
+            let (was_in_sync, by_force) = (may, !may && self.plan.forces);
+            let wish = Wish::Promote { nonce, above, was_in_sync, by_force };
+            self.step(member, Event::Wanted(wish));
         }
     }
 
@@ -167,8 +171,9 @@ impl World<'_> {
                 .process
                 .as_ref()
                 .is_some_and(|it| it.core.label().in_sync.contains(MemberId(best)));
-            let by_force = !is_in_sync;
-            self.step(best, Event::Wanted(Wish::Promote { nonce, above, by_force }));
+            let (was_in_sync, by_force) = (true, !is_in_sync);
+            let wish = Wish::Promote { nonce, above, was_in_sync, by_force };
+            self.step(best, Event::Wanted(wish));
         }
     }
 }

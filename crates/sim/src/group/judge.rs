@@ -53,6 +53,33 @@ impl World<'_> {
         }
     }
 
+    // What a source lets be read is the last acknowledged write of each cell, whoever acknowledged it, or one without an answer.
+    pub(crate) fn read(&mut self) {
+        for at in 0..self.plan.members {
+            let clock = self.clock_of(at);
+            let member = &self.members[usize::from(at)];
+            let Some(process) = &member.process else { continue };
+            if !process.core.is_source() || !process.is_open {
+                continue;
+            }
+            let may_be_old = process.core.has_handed_over() || process.core.reads_until() <= clock;
+            if may_be_old {
+                self.sums.reads_waited += 1;
+                continue;
+            }
+            // Without a lease that is promised to nobody.
+            if self.plan.read_lease_ns == 0 {
+                continue;
+            }
+            self.sums.reads += 1;
+            let volumes = shown(&member.disk.volumes, process.core.sizes());
+            if let Err(fault) = self.truth.may_be_read(&volumes) {
+                self.fault = Some(format!("{} lets read what is old: {fault}", member.id));
+                return;
+            }
+        }
+    }
+
     pub(crate) fn is_at_rest(&mut self) -> bool {
         let sources: Vec<u8> = (0..self.plan.members)
             .filter(|at| {
@@ -71,6 +98,7 @@ impl World<'_> {
         let status = process.core.status();
         let all = (1 << self.plan.members) - 1;
         let is_done = status.is_ready
+            && process.core.reads_until() > self.clock_of(source)
             && status.committed == status.end
             && status.applied == status.end
             && status.in_sync == MemberSet(all)

@@ -34,6 +34,10 @@ pub(crate) struct Plan {
     pub(crate) window: u64,
     /// Records go by one-sided operations.
     pub(crate) one_sided: bool,
+    /// How long a source may let read what it has; 0: always.
+    pub(crate) read_lease_ns: u64,
+    /// Of each member: by how many parts in 1000 its clock goes too fast or too slow.
+    pub(crate) rates: Vec<u64>,
 }
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -72,6 +76,11 @@ impl Plan {
             retention_ns: if chance.happens(1, 6) { chance.skewed(MS, SECOND) } else { 0 },
             window: chance.skewed(64 << 10, 4 << 20),
             one_sided: chance.happens(1, 2),
+            read_lease_ns: match chance.happens(3, 4) {
+                true => chance.skewed(50 * MS, 3 * SECOND),
+                false => 0,
+            },
+            rates: (0..members).map(|_| 950 + chance.below(101)).collect(),
         }
     }
 }

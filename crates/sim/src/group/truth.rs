@@ -66,6 +66,18 @@ impl Truth {
         Ok(())
     }
 
+    /// Whether a source may let read these volumes now.
+    pub(crate) fn may_be_read(&self, shown: &Contents) -> Result<(), String> {
+        let is_old = |cell: usize| {
+            shown[cell] != self.acknowledged[cell] && !self.pending[cell].contains(&shown[cell])
+        };
+        let old = (0..shown.len()).find(|cell| !self.is_lossy && is_old(*cell));
+        old.map_or(Ok(()), |cell| {
+            let (found, wanted) = (shown[cell], self.acknowledged[cell]);
+            Err(format!("cell {cell} holds write {found}; acknowledged is {wanted}"))
+        })
+    }
+
     /// Whether volumes are what the records up to the one with this checksum made.
     pub(crate) fn is_behind(&self, sum: u32, shown: &Contents) -> Result<(), String> {
         let Some(behind) = self.behind.get(&sum) else {

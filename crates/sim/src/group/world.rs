@@ -27,6 +27,9 @@ pub(crate) struct Sums {
     pub(crate) copies: u64,
     pub(crate) fell_behind: u64,
     pub(crate) probes: u64,
+    /// Looks at all that a source let be read, and those that it had wait.
+    pub(crate) reads: u64,
+    pub(crate) reads_waited: u64,
     pub(crate) refused: u64,
     pub(crate) adopted: u64,
 }
@@ -40,6 +43,8 @@ impl Sums {
         self.copies += other.copies;
         self.fell_behind += other.fell_behind;
         self.probes += other.probes;
+        self.reads += other.reads;
+        self.reads_waited += other.reads_waited;
         self.refused += other.refused;
         self.adopted += other.adopted;
     }
@@ -55,6 +60,8 @@ impl fmt::Display for Sums {
             copies,
             fell_behind,
             probes,
+            reads,
+            reads_waited,
             refused,
             adopted,
             digest: _,
@@ -63,7 +70,7 @@ impl fmt::Display for Sums {
             f,
             "{acknowledged} writes acknowledged, {crashes} crashes, {cuts} connections cut, \
              {promotions} sources began, {copies} copies ended, {fell_behind} fell behind, \
-             {probes} copies looked at, {refused} refusals, \
+             {probes} copies looked at, {reads} sources read, {reads_waited} reads waited, {refused} refusals, \
              {adopted} times records found that operations had placed"
         )
     }
@@ -92,6 +99,7 @@ pub(crate) enum What {
     Switch,
     Wish,
     Probe,
+    Read,
     Heal,
 }
 
@@ -198,7 +206,9 @@ impl<'a> World<'a> {
             self.start(member);
         }
         let (nonce, above) = (self.chance.below(u64::MAX), self.above());
-        self.step(0, Event::Wanted(Wish::Promote { nonce, above, by_force: false }));
+        let (was_in_sync, by_force) = (false, false);
+        let wish = Wish::Promote { nonce, above, was_in_sync, by_force };
+        self.step(0, Event::Wanted(wish));
         for (every, what) in [
             (self.plan.crash_every, What::Crash),
             (self.plan.cut_every, What::Cut),
@@ -212,6 +222,7 @@ impl<'a> World<'a> {
             }
         }
         self.later(5 * MS, What::Probe);
+        self.later(5 * MS, What::Read);
         self.later(self.plan.faults_for, What::Heal);
         let end = self.plan.faults_for + HEALS_WITHIN;
         while let Some(Reverse((time, _, what))) = self.agenda.pop() {
@@ -259,6 +270,11 @@ impl<'a> World<'a> {
                 self.probe();
                 let delay = self.chance.skewed(MS, 20 * MS);
                 self.later(delay, What::Probe);
+            }
+            What::Read => {
+                self.read();
+                let delay = self.chance.skewed(MS, 20 * MS);
+                self.later(delay, What::Read);
             }
             What::Heal => self.heal(),
             What::Unsilence(one, other) => {
@@ -339,6 +355,7 @@ impl<'a> World<'a> {
         });
         if was_source {
             let (nonce, above) = (self.chance.below(u64::MAX), self.witness.epoch);
+            let now = self.clock_of(member);
             let Some(process) = self.process(member) else { return };
             let actions = process.core.resume_as_source(now, nonce, above);
             self.take_actions(member, actions);
@@ -351,13 +368,18 @@ impl<'a> World<'a> {
         }
     }
 
+    /// What a member's clock shows: it never goes back, and not quite as fast as others.
+    pub(crate) fn clock_of(&self, member: u8) -> u64 {
+        self.now / 1000 * self.plan.rates[usize::from(member)]
+    }
+
     /// The newest epoch that the witness knows.
     pub(crate) fn above(&self) -> u32 {
         if self.plan.has_witness { self.witness.epoch.number } else { 0 }
     }
 
     pub(crate) fn step(&mut self, member: u8, event: Event) {
-        let now = self.now;
+        let now = self.clock_of(member);
         let Some(process) = self.process(member) else { return };
         let told = format!("{event:?}");
         let actions = process.core.step(now, event);
@@ -411,6 +433,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         congestion: plan.congestion,
         window: plan.window,
         silence_ns: 2 * SECOND,
+        read_lease_ns: plan.read_lease_ns,
         retention_ns: plan.retention_ns,
         copy_window: 1 << 20,
     }

@@ -252,4 +252,76 @@ pub(super) const FAULTS: &[Fault] = &[
             wrong: "            if !is_there && !PLANTED {\n",
         }],
     },
+    Fault {
+        name: "a promotion does not wait for what was promised to a source that lets read",
+        places: &[Place {
+            file: "crates/replica/src/core/promotion.rs",
+            right: "if has_promised && !is_handed {",
+            wrong: "if has_promised && !is_handed && !PLANTED {",
+        }],
+    },
+    Fault {
+        name: "a lease is counted from when its answer may come",
+        places: &[Place {
+            file: "crates/replica/src/core/lease/mod.rs",
+            right: "        stream.leased_until = stream.leased_until.max(asked.saturating_add(for_ns.min(lease)));",
+            wrong: "        let from = if PLANTED { asked.saturating_add(lease / 2) } else { asked };\n        stream.leased_until = stream.leased_until.max(from.saturating_add(for_ns.min(lease)));",
+        }],
+    },
+    Fault {
+        name: "a crash forgets what was promised",
+        places: &[Place {
+            file: "crates/replica/src/core/lease/mod.rs",
+            right: "            if !self.is_blank() {",
+            wrong: "            if !self.is_blank() && !PLANTED {",
+        }],
+    },
+    Fault {
+        name: "clocks are taken for equally fast",
+        places: &[Place {
+            file: "crates/replica/src/core/lease/mod.rs",
+            right: ".saturating_add(lease / DRIFT);",
+            wrong: ".saturating_add(if PLANTED { 0 } else { lease / DRIFT });",
+        }],
+    },
+    Fault {
+        name: "a member about to be in sync need not have promised",
+        places: &[Place {
+            file: "crates/replica/src/core/lease/mod.rs",
+            right: "        let may_be_promoted = MemberSet(source.confirmed.0 | changed.0);\n        let others",
+            wrong: "        let changed = if PLANTED { MemberSet::NONE } else { changed };\n        let may_be_promoted = MemberSet(source.confirmed.0 | changed.0);\n        let others",
+        }],
+    },
+    Fault {
+        name: "what had grown at a source alone stays",
+        places: &[Place {
+            file: "crates/replica/src/core/destination.rs",
+            right: "        self.config.volumes = volumes;",
+            wrong: "        if !PLANTED {\n            self.config.volumes = volumes;\n        }",
+        }],
+    },
+    Fault {
+        name: "a map of what a member lacks is not as long as the volume",
+        places: &[Place {
+            file: "crates/replica/src/core/mod.rs",
+            right: "            source.peers.iter_mut().for_each(|other| fit(&mut other.dirty, volumes));",
+            wrong: "            if !PLANTED {\n                source.peers.iter_mut().for_each(|other| fit(&mut other.dirty, volumes));\n            }",
+        }],
+    },
+    Fault {
+        name: "a size that came with records is forgotten by a crash",
+        places: &[Place {
+            file: "crates/replica/src/core/mod.rs",
+            right: "    entries.iter().for_each(|entry| grow(&mut sizes, entry));\n    sizes",
+            wrong: "    if !PLANTED {\n        entries.iter().for_each(|entry| grow(&mut sizes, entry));\n    }\n    sizes",
+        }],
+    },
+    Fault {
+        name: "a member that starts again takes itself for in sync",
+        places: &[Place {
+            file: "crates/replica/src/core/promotion.rs",
+            right: "            && !self.knows_set\n",
+            wrong: "            && !(self.knows_set || PLANTED)\n",
+        }],
+    },
 ];

@@ -32,6 +32,10 @@ pub(super) const NOT_MAPPED: u8 = 22;
 pub(super) const THERE: u8 = 23;
 pub(super) const FETCH: u8 = 24;
 pub(super) const FETCHED: u8 = 25;
+pub(super) const LEASE: u8 = 26;
+pub(super) const LEASED: u8 = 27;
+pub(super) const RESERVE: u8 = 28;
+pub(super) const RESERVED: u8 = 29;
 
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(in crate::wire) const GREETINGS: u8 = 0x80;
@@ -64,6 +68,10 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::There { .. } => THERE,
         Message::Fetch { .. } => FETCH,
         Message::Fetched { .. } => FETCHED,
+        Message::Lease { .. } => LEASE,
+        Message::Leased { .. } => LEASED,
+        Message::Reserve { .. } => RESERVE,
+        Message::Reserved { .. } => RESERVED,
     }
 }
 
@@ -74,7 +82,7 @@ pub(super) fn body_max(kind: u8) -> Option<u32> {
         HELLO | FOLLOW => Some(HISTORY_LEN_MAX + 256),
         DIGESTS => Some(DIGESTS_LEN_MAX),
         ALIVE | FOLLOWING | NOT_MAPPED => Some(0),
-        REFUSED..=FETCHED | GREETINGS.. => Some(OTHER_LEN_MAX),
+        REFUSED..=RESERVED | GREETINGS.. => Some(OTHER_LEN_MAX),
         _ => None,
     }
 }
@@ -180,6 +188,23 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Fetched.at", at)?;
             put.field("Fetched.extent", extent)?;
             put.field("Fetched.is_there", is_there)
+        }
+        Message::Lease { epoch, asked, for_ns } => {
+            put.field("Lease.epoch", epoch)?;
+            put.field("Lease.asked", asked)?;
+            put.field("Lease.for_ns", for_ns)
+        }
+        Message::Leased { asked, for_ns } => {
+            put.field("Leased.asked", asked)?;
+            put.field("Leased.for_ns", for_ns)
+        }
+        Message::Reserve { epoch, extent } => {
+            put.field("Reserve.epoch", epoch)?;
+            put.field("Reserve.extent", extent)
+        }
+        Message::Reserved { extent, size } => {
+            put.field("Reserved.extent", extent)?;
+            put.field("Reserved.size", size)
         }
         Message::There { epoch, from, to, committed } => {
             put.field("There.epoch", epoch)?;
@@ -290,6 +315,23 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             at: take.field("Fetched.at")?,
             extent: take.field("Fetched.extent")?,
             is_there: take.field("Fetched.is_there")?,
+        },
+        LEASE => Message::Lease {
+            epoch: take.field("Lease.epoch")?,
+            asked: take.field("Lease.asked")?,
+            for_ns: take.field("Lease.for_ns")?,
+        },
+        LEASED => Message::Leased {
+            asked: take.field("Leased.asked")?,
+            for_ns: take.field("Leased.for_ns")?,
+        },
+        RESERVE => Message::Reserve {
+            epoch: take.field("Reserve.epoch")?,
+            extent: take.field("Reserve.extent")?,
+        },
+        RESERVED => Message::Reserved {
+            extent: take.field("Reserved.extent")?,
+            size: take.field("Reserved.size")?,
         },
         kind => return Err(WireError::PeerKind(kind)),
     })

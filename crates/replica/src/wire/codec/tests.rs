@@ -120,6 +120,14 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
             let len = u32::try_from(extent.len).unwrap();
             (Message::Copy { epoch, at, extent, is_zero: false }, len)
         }),
+        (epoch(), any::<u64>(), any::<u64>())
+            .prop_map(move |(epoch, asked, for_ns)| none(Message::Lease { epoch, asked, for_ns })),
+        (any::<u64>(), any::<u64>())
+            .prop_map(move |(asked, for_ns)| none(Message::Leased { asked, for_ns })),
+        (epoch(), extent())
+            .prop_map(move |(epoch, extent)| none(Message::Reserve { epoch, extent })),
+        (extent(), any::<u64>())
+            .prop_map(move |(extent, size)| none(Message::Reserved { extent, size })),
         (epoch(), lsn(), extent_below(FETCHED_MAX))
             .prop_map(move |(epoch, at, extent)| none(Message::Fetch { epoch, at, extent })),
         (lsn(), extent_below(FETCHED_MAX), any::<bool>()).prop_map(|(at, extent, is_there)| {
@@ -244,7 +252,7 @@ fn a_head_that_no_member_sends_is_refused() {
     assert_eq!(head(|head| head[0] = b'X'), WireError::PeerMagic(*b"XR"));
     assert_eq!(head(|head| head[2] = 9), WireError::PeerVersion { found: 9, known: 1 });
     assert_eq!(head(|head| head[3] = 0), WireError::PeerKind(0));
-    assert_eq!(head(|head| head[3] = 26), WireError::PeerKind(26));
+    assert_eq!(head(|head| head[3] = 30), WireError::PeerKind(30));
     assert_eq!(head(|head| head[3] = 0x80), WireError::PeerKind(0x80));
     assert_eq!(head(|head| head[4] = 1), WireError::PeerBodyLen { kind: ALIVE, len: 1, max: 0 });
     assert_eq!(head(|head| head[11] = 1), WireError::PayloadLen { len: 1 << 24 });
