@@ -101,7 +101,7 @@ fn of_store(py: Python<'_>, object: &str, error: &StoreError) -> PyErr {
             Some(Status::NO_SPACE) => "ENOSPC",
             Some(_) => return LandfastError::new_err(format!("{object}: {error}")),
         },
-        StoreError::Garbled { .. } | StoreError::Record { .. } => "EIO",
+        StoreError::Garbled { .. } | StoreError::Record { .. } | StoreError::Lost { .. } => "EIO",
         _ => return LandfastError::new_err(format!("{object}: {error}")),
     };
     numbered(py, name, object, error.to_string())

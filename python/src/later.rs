@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use client::RegionError;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3::{IntoPyObjectExt, PyClass};
@@ -194,8 +195,12 @@ impl AsyncFile {
         length: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (file, path) = self.inner(py)?;
+        // As the form that waits does: a length that no memory can hold is an error of this call.
+        let mut bytes: Vec<u8> = Vec::new();
+        let room = bytes.try_reserve_exact(length);
+        room.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let work = async move {
-            let mut bytes = vec![0; length];
+            bytes.resize(length, 0);
             let got = file.read_at(offset, &mut bytes).await.map_err(Fault::client(&path))?;
             bytes.truncate(got);
             Ok(bytes)

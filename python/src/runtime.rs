@@ -29,13 +29,13 @@ pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// interpreter, or is in it, while it ends would be ended by it in the middle of our frames, which ends the process.
 pub(crate) fn attach<R>(act: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     // No waiting: whoever closes the gate waits for those who are through it.
-    let gate = GATE.try_read().ok()?;
+    let gate = gate().try_read().ok()?;
     if *gate == Gate::Closed { None } else { Python::try_attach(act) }
 }
 
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
-    py.detach(|| *GATE.write().unwrap_or_else(PoisonError::into_inner) = Gate::Closed);
+    py.detach(|| *gate().write().unwrap_or_else(PoisonError::into_inner) = Gate::Closed);
 }
 
 /// Memory of a Python object in the hands of a task: it is given back in the interpreter, or never.
@@ -64,16 +64,18 @@ impl<T> Drop for Lent<T> {
 
 #[pyfunction]
 fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    // The lock may be held by a thread that the child does not have; then the runtime is left as it is, and not used.
-    if let Ok(mut slot) = RUNTIME.try_lock() {
+    // From here on the child has a gate and a place for a runtime of its own: those of the parent may be held by threads that
+    // the child does not have, for ever.
+    let forks = FORKS.fetch_add(1, Ordering::Relaxed) + 1;
+    let is_shared = usize::try_from(forks).is_ok_and(|forks| forks >= GENERATIONS);
+    if is_shared && let Ok(mut slot) = RUNTIMES[generation()].try_lock() {
         std::mem::forget(slot.take());
     }
 }
 
 /// The runtime of this process.
 pub(crate) fn shared() -> PyResult<Arc<Runtime>> {
-    let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = RUNTIMES[generation()].lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = &*slot {
         return Ok(Arc::clone(runtime));
     }
@@ -147,7 +149,9 @@ impl<T: Send> Kept<T> {
 
     /// Whether it was taken out.
     pub(crate) fn is_taken(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.value.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+        // In a child of a fork nothing of the parent is open, and a thread that is not there may have the lock.
+        self.is_of_parent()
+            || py.detach(|| self.value.lock().unwrap_or_else(PoisonError::into_inner).is_none())
     }
 }
 
@@ -175,8 +179,20 @@ enum Gate {
     Closed,
 }
 
-static GATE: RwLock<Gate> = RwLock::new(Gate::Open);
-static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+/// The place of this process in the tables below: a child of a fork has the next one.
+fn generation() -> usize {
+    usize::try_from(FORKS.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(GENERATIONS - 1)
+}
+
+fn gate() -> &'static RwLock<Gate> {
+    &GATES[generation()]
+}
+
+/// Children of children that have a gate and a runtime of their own; those of a higher rank share the last place.
+const GENERATIONS: usize = 16;
+static GATES: [RwLock<Gate>; GENERATIONS] = [const { RwLock::new(Gate::Open) }; GENERATIONS];
+static RUNTIMES: [Mutex<Option<Arc<Runtime>>>; GENERATIONS] =
+    [const { Mutex::new(None) }; GENERATIONS];
 /// How many forks lie between this process and the first that loaded the module.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 /// How often a call that waits looks for signals, such as Ctrl-C.

@@ -224,7 +224,7 @@ impl From<&StoreError> for Status {
             | StoreError::Unreachable { .. }
             | StoreError::NotesLost(_) => Self::Connection,
             StoreError::Server { source, .. } => Self::from(source),
-            StoreError::Fenced => Self::Broken,
+            StoreError::Fenced | StoreError::Lost { .. } => Self::Broken,
             StoreError::Timeout => Self::NotYet,
             StoreError::Garbled { .. } | StoreError::Record { .. } => Self::Media,
             StoreError::Meta(MetaError::ConfigPlace { .. }) => Self::BadUrl,

@@ -117,6 +117,14 @@ pub(crate) struct Serve {
     /// May be given many times
     #[arg(long = "flash-budget", value_name = "[SHARE=]SIZE")]
     pub(crate) flash_budgets: Vec<String>,
+    /// Most memory for such pages of any one file of a share. May be given many times
+    #[arg(long = "flash-region-budget", value_name = "SHARE=SIZE")]
+    pub(crate) flash_region_budgets: Vec<String>,
+    /// Directory on a device faster than the share's, flash or persistent memory, and the most bytes there: such pages
+    /// that were read once are read from there when they have left the memory. The file itself always has every byte.
+    /// May be given many times
+    #[arg(long = "flash-tier", value_name = "SHARE=SIZE:DIRECTORY")]
+    pub(crate) flash_tiers: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
     /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
     /// only with `--signing when-asked`. May be given many times
@@ -673,6 +681,8 @@ The config file holds the same settings:
   devices = [\"/dev/dax0.0\"]
   residency = \"lazy\"
   flash_budget = \"1G\"
+  flash_region_budget = \"256M\"
+  flash_tier = \"64G:/nvme/cache\"
   [[share.volume]]
   name = \"disk0\"
   path = \"/mnt/pmem/disk0\"

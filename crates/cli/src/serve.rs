@@ -190,7 +190,7 @@ async fn reload(
     if !reloaded.unchanged.is_empty() {
         let names = reloaded.unchanged.join(", ");
         warn!(
-            "SIGHUP: path, devices, volumes, persistent_opens, residency and flash_budget change with the next start: shares {names}"
+            "SIGHUP: path, devices, volumes, persistent_opens, residency, flash_budget, flash_region_budget and flash_tier change with the next start: shares {names}"
         );
     }
     if !reloaded.moved.is_empty() {
@@ -319,6 +319,8 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
             None => tree::Residency::Automatic,
         },
         flash_budget: share.flash_budget,
+        flash_region_budget: share.flash_region_budget,
+        flash_tier: share.flash_tier.clone(),
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     }

@@ -60,6 +60,9 @@ pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
         ShareOpenError::ConfigPrivateFile { .. } => Some(
             "config, users file, keytab and persistent_opens lie outside of every share: in /var/lib/landfast, say",
         ),
+        ShareOpenError::ConfigTier { .. } => Some(
+            "name a directory that is there, on flash or persistent memory, and let the user of the server write it",
+        ),
         ShareOpenError::ConfigJournal { .. } => Some(
             "persistent_opens names a file outside of the share that the server's user may write and nobody else keeps",
         ),

@@ -192,7 +192,7 @@ impl FlashFile {
         // cut finds the pages among the dirty ones.
         for frame in frames {
             if self.dirt.note_frame(table.header(*frame), *frame) {
-                self.pool().count_dirty();
+                self.pool().count_dirty(&self.lane);
             }
         }
         // Before the bytes can be seen: a page with bytes is in no noted hole.
@@ -203,7 +203,7 @@ impl FlashFile {
     /// Waits until a frame may be had: every frame is dirty, or somebody is at it.
     fn wait_for_frame(&self) {
         let pool = self.pool();
-        pool.writer.ring_urgently();
+        pool.ring_every_writer();
         drop(pool.wait_changed(pool.cache(), || false));
     }
 

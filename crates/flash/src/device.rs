@@ -70,6 +70,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Notes that bytes of the file are lost: no later [`Device::persist`] succeeds.
     fn poison(&self);
 
+    /// Something else than [`Device::write`] has changed the bytes below; no page of the range comes in meanwhile.
+    fn changed_below(&self, _offset: u64, _len: u64) {}
+
     /// The descriptor that pages are read from past the page cache, for reads that their thread does not wait for.
     fn direct(&self) -> Option<&Arc<File>> {
         None
@@ -83,6 +86,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The device and the file that callers may wait for.
     fn backing(&self) -> Option<Backing> {
         None
+    }
+
+    /// Pages that came from a faster directory, for the operator.
+    fn from_tier(&self) -> u64 {
+        0
     }
 
     /// How bytes move, for the operator.

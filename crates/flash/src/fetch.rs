@@ -91,6 +91,13 @@ impl FlashFile {
         if !self.claim_here(run, &mut read.frames) {
             return false;
         }
+        // Asked again: a page that was dirty may have been lost and evicted since, and is claimed like any other.
+        if self.dirt.lost_count() > 0 {
+            self.pool().give_back(self.share.tenant(), &read.frames);
+            self.pool().notify_changed();
+            read.frames.clear();
+            return false;
+        }
         let transfer = match read.frames.len() {
             1 => inner.pages.pop().or_else(|| Transfer::of(PAGE).ok()),
             _ => self.pool().take_transfer(),

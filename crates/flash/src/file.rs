@@ -23,17 +23,20 @@ use crate::device::{Device, Transfer};
 use crate::dirt::Dirt;
 use crate::header::{AHEAD, Key};
 use crate::holes::Holes;
+use crate::lane::Lane;
 use crate::pieces::{Brought, PAGE, media_error, pages_of, pieces, wide, within};
 use crate::pool::{Background, FRAME, Pool, Share};
 use crate::stats::{FileStats, count};
 use crate::streams::{Streams, WINDOW};
 use crate::table::Pinned;
+use crate::tiered::Tiered;
 
 /// See the module.
 #[derive(Debug)]
 pub struct FlashFile {
     pub(crate) number: u32,
     pub(crate) share: Share,
+    pub(crate) lane: Arc<Lane>,
     pub(crate) device: Box<dyn Device>,
     /// The length that the file has unless a stranger shortens it.
     pub(crate) expected_len: AtomicU64,
@@ -55,10 +58,17 @@ impl FlashFile {
     pub(crate) fn new(share: Share, device: Box<dyn Device>) -> io::Result<Arc<Self>> {
         let expected_len = AtomicU64::new(device.len()?);
         let pool = Arc::clone(share.pool());
+        let lane = pool.lane_of(device.backing().map(|backing| backing.device))?;
+        let share = share.of_file();
+        let device = match share.tier() {
+            Some(tier) => Box::new(Tiered::new(device, Arc::clone(tier))),
+            None => device,
+        };
         Ok(pool.enter(|number| {
             Arc::new(Self {
                 number,
                 share,
+                lane,
                 device,
                 expected_len,
                 dirt: Dirt::new(),
@@ -93,6 +103,7 @@ impl FlashFile {
         FileStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            from_tier: self.device.from_tier(),
             engine_fetches: self.engine_fetches.load(Ordering::Relaxed),
             dirty: self.dirt.count(&self.pool().table) as u64 * FRAME,
             lost: self.dirt.lost_count() as u64,
@@ -117,7 +128,7 @@ impl FlashFile {
         }
         let pinned = self.share.pool().table.pin(self.key(page))?;
         if pinned.takes_ahead() {
-            self.pool().ahead.ask(self.number, page + WINDOW / 2);
+            self.lane.ahead.ask(self.number, page + WINDOW / 2);
         }
         Some(pinned)
     }
@@ -164,7 +175,7 @@ impl FlashFile {
     pub(crate) fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
         self.check_end(offset, bytes.len())?;
         let pages = pieces(offset, bytes.len()).count();
-        if pages > PINNED_MAX || self.pool().is_too_dirty() {
+        if pages > PINNED_MAX || self.pool().is_too_dirty(&self.lane) {
             return Err(MediumError::WouldBlock);
         }
         let mut pinned: [Option<Pinned<'_>>; PINNED_MAX] = [const { None }; PINNED_MAX];
@@ -183,7 +194,7 @@ impl FlashFile {
     pub(crate) fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
         self.check_end(offset, 8)?;
         let (page, at) = (offset / FRAME, within(offset));
-        if self.pool().is_too_dirty() {
+        if self.pool().is_too_dirty(&self.lane) {
             return Err(MediumError::WouldBlock);
         }
         let pinned = self.pin(page).ok_or(MediumError::WouldBlock)?;
@@ -194,7 +205,7 @@ impl FlashFile {
 
     fn note(&self, pinned: &Pinned<'_>) {
         if self.dirt.note(pinned) {
-            self.pool().count_dirty();
+            self.pool().count_dirty(&self.lane);
         }
     }
 
@@ -218,7 +229,7 @@ impl FlashFile {
                     done += bytes;
                     let end = (offset + wide(done)).div_ceil(FRAME);
                     if self.streams.missed(piece.page, end) {
-                        self.pool().ahead.ask(self.number, end);
+                        self.lane.ahead.ask(self.number, end);
                     }
                 }
                 Brought::LookAgain => {}
@@ -234,7 +245,7 @@ impl FlashFile {
     pub(crate) fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
         self.check_end(offset, bytes.len())?;
         let mut done = 0;
-        self.pool().wait_for_writer();
+        self.pool().wait_for_writer(&self.lane);
         while let Some(piece) = pieces(offset + wide(done), bytes.len() - done).next() {
             if let Some(pinned) = self.pin(piece.page) {
                 pinned.store(piece.at, &bytes[done..done + piece.len]);
@@ -260,7 +271,7 @@ impl FlashFile {
     /// Changes a word; waits for its page. The caller has checked the alignment.
     pub(crate) fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
         self.check_end(offset, 8)?;
-        self.pool().wait_for_writer();
+        self.pool().wait_for_writer(&self.lane);
         loop {
             if let Some(pinned) = self.pin(offset / FRAME) {
                 let before = pinned.atomic(within(offset), op);
@@ -341,8 +352,10 @@ impl Drop for Closed<'_> {
 }
 
 impl Background for FlashFile {
-    fn write_back_old(&self) {
-        let _ = self.write_back(0..u64::MAX);
+    fn write_back_old(&self, lane: &Lane) {
+        if std::ptr::eq(&*self.lane, lane) {
+            let _ = self.write_back(0..u64::MAX);
+        }
     }
 
     fn read_ahead(&self, first: u64) {

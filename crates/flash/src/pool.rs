@@ -4,8 +4,8 @@
 //!   engine threads:   table (no lock) ------------ hit: copy         miss: WouldBlock
 //!   workers:          cache (lock) --- claim a frame, evicting another page if none is free
 //!                        |                  no frame: all are dirty or in use
-//!   writer (thread) <----+--- rung when many pages are dirty, when a file retires, and each second
-//!   reader (thread) <-------- asked for read-ahead
+//!   writers (threads) <--+--- rung when many pages are dirty, when a file retires, and each second: one for each device
+//!   readers (threads) <------ asked for read-ahead: one for each device (`lane.rs`)
 //! ```
 //!
 //! Everything that grows with use is sized with the budget at the start: frames, their headers, the table, the queues of
@@ -19,14 +19,14 @@ use std::time::Duration;
 
 use pmem::{Frames, MapError};
 
-use crate::ahead::Ahead;
-use crate::bell::Bell;
 use crate::device::Transfer;
 use crate::header::{FETCHING, IN_MAIN, Key, LOST, RESIDENT};
+use crate::lane::Lane;
 use crate::policy::Policy;
 use crate::queue::Links;
 use crate::stats::{Counters, PoolStats};
 use crate::table::Table;
+use crate::tier::Tier;
 
 /// See the module.
 #[derive(Debug)]
@@ -38,9 +38,8 @@ pub struct Pool {
     /// Threads that wait for it, or are about to.
     waiting: AtomicU32,
     /// Pages with bytes that are not in their files, those being written included.
-    dirty: AtomicI64,
-    pub(crate) writer: Bell,
-    pub(crate) ahead: Ahead,
+    pub(crate) dirty: AtomicI64,
+    pub(crate) lanes: Mutex<Vec<Weak<Lane>>>,
     transfers: Mutex<Vec<Transfer>>,
     files: Mutex<HashMap<u32, Weak<dyn Background>>>,
     next_file: AtomicU32,
@@ -50,8 +49,9 @@ pub struct Pool {
 
 /// What the threads of a pool do with a file.
 pub(crate) trait Background: Send + Sync + std::fmt::Debug {
-    /// Writes back what is dirty. Whoever asks for these bytes to be durable learns of a failure: the file remembers it.
-    fn write_back_old(&self);
+    /// Writes back what is dirty, if the file is of this lane. Whoever asks for these bytes to be durable learns of a failure: the
+    /// file remembers it.
+    fn write_back_old(&self, lane: &Lane);
 
     /// Brings the pages of a stream that follow `first`.
     fn read_ahead(&self, first: u64);
@@ -63,11 +63,22 @@ pub(crate) struct Cache {
     free: Vec<u32>,
     links: Links,
     tenants: Vec<Tenant>,
+    groups: Vec<Group>,
 }
 
+/// Pages that leave for each other: those of a share, or, where the regions of a share have a budget, those of one file.
 #[derive(Debug)]
 struct Tenant {
     policy: Policy,
+    used: u32,
+    frames_max: u32,
+    group: usize,
+    owners: Weak<()>,
+}
+
+/// The tenants of one share.
+#[derive(Debug)]
+struct Group {
     used: u32,
     frames_max: u32,
     owners: Weak<()>,
@@ -78,9 +89,13 @@ struct Tenant {
 pub struct Share {
     pool: Arc<Pool>,
     tenant: usize,
+    group: usize,
     frames_max: u32,
-    /// The place in the pool is given to another share once no clone of this is left, and none of its pages.
-    _owner: Arc<()>,
+    /// The most frames of one file, if each has a tenant of its own.
+    file_frames_max: Option<u32>,
+    tier: Option<Arc<Tier>>,
+    /// The places in the pool are given to others once no clone of this is left, and none of their pages.
+    _owners: (Arc<()>, Arc<()>),
 }
 
 /// What a caller may do with a page.
@@ -99,32 +114,36 @@ pub(crate) enum Claim {
 }
 
 impl Pool {
-    /// A pool whose threads the caller starts.
-    pub(crate) fn without_threads(budget: u64) -> Result<Self, PoolError> {
+    /// A pool that takes at most `budget` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The budget is too small or too large, or the process can have no more memory.
+    pub fn new(budget: u64) -> Result<Arc<Self>, PoolError> {
         let frames = budget / (FRAME + FRAME_COST);
         let count = u32::try_from(frames).ok().filter(|count| *count < u32::MAX - 1);
         let count = count.ok_or(PoolError::ConfigTooLarge { budget })?;
         if budget < BUDGET_MIN {
             return Err(PoolError::ConfigTooSmall { budget });
         }
-        Ok(Self {
+        Ok(Arc::new(Self {
             table: Table::new(count)?,
             cache: Mutex::new(Cache {
                 free: (0..count).rev().collect(),
                 links: Links::new(count),
                 tenants: Vec::new(),
+                groups: Vec::new(),
             }),
             changed: Condvar::new(),
             waiting: AtomicU32::new(0),
             dirty: AtomicI64::new(0),
-            writer: Bell::new(),
-            ahead: Ahead::new(),
+            lanes: Mutex::default(),
             transfers: Mutex::default(),
             files: Mutex::default(),
             next_file: AtomicU32::new(0),
             budget,
             counters: Counters::default(),
-        })
+        }))
     }
 
     /// A share of the pool, of at most `budget` bytes; more than the pool has is the whole pool.
@@ -136,20 +155,18 @@ impl Pool {
         if budget < BUDGET_MIN {
             return Err(PoolError::ConfigTooSmall { budget });
         }
-        let frames = u32::try_from(budget / (FRAME + FRAME_COST)).unwrap_or(u32::MAX);
-        let frames_max = frames.min(self.table.count());
+        let frames_max = frames_of(budget).min(self.table.count());
+        let owner = Arc::new(());
+        let fresh = Group { used: 0, frames_max, owners: Arc::downgrade(&owner) };
         let mut cache = self.cache();
-        let (policy, owner) = (Policy::new(frames_max), Arc::new(()));
-        let fresh = Tenant { policy, used: 0, frames_max, owners: Arc::downgrade(&owner) };
-        let is_free = |tenant: &Tenant| tenant.used == 0 && tenant.owners.strong_count() == 0;
-        let free = cache.tenants.iter().position(is_free);
-        let tenant = free.unwrap_or(cache.tenants.len());
-        match cache.tenants.get_mut(tenant) {
-            Some(place) => *place = fresh,
-            None => cache.tenants.push(fresh),
-        }
+        let group =
+            cache.groups.iter().position(|it| it.used == 0 && it.owners.strong_count() == 0);
+        let group = put(&mut cache.groups, group, fresh);
+        let (tenant, own) = cache.enter(group, frames_max);
         drop(cache);
-        Ok(Share { pool: Arc::clone(self), tenant, frames_max, _owner: owner })
+        let _owners = (own, owner);
+        let pool = Arc::clone(self);
+        Ok(Share { pool, tenant, group, frames_max, file_frames_max: None, tier: None, _owners })
     }
 
     /// The budget in bytes.
@@ -234,23 +251,48 @@ impl Pool {
         let Some(frame) = self.take_frame(cache, tenant) else { return Claim::Full };
         self.table.header(frame).set(FETCHING);
         self.table.link(frame, key);
-        if let Some(tenant) = cache.tenants.get_mut(tenant) {
+        let Cache { tenants, groups, links, .. } = cache;
+        if let Some(tenant) = tenants.get_mut(tenant) {
             tenant.used += 1;
-            tenant.policy.entered((&self.table, &mut cache.links), frame, key);
+            tenant.policy.entered((&self.table, links), frame, key);
+            groups[tenant.group].used += 1;
         }
         Claim::Mine(frame)
     }
 
     fn take_frame(&self, cache: &mut Cache, tenant: usize) -> Option<u32> {
         let own = cache.tenants.get(tenant)?;
-        let is_at_limit = own.used >= own.frames_max;
-        if !is_at_limit && let Some(frame) = cache.free.pop() {
+        let group = cache.groups.get(own.group)?;
+        let (own_is_full, group_is_full) =
+            (own.used >= own.frames_max, group.used >= group.frames_max);
+        if !own_is_full
+            && !group_is_full
+            && let Some(frame) = cache.free.pop()
+        {
             return Some(frame);
         }
-        let from = if is_at_limit { tenant } else { cache.fullest()? };
-        let victim = cache.tenants.get_mut(from)?;
-        let frame = victim.policy.evict((&self.table, &mut cache.links))?;
+        if own_is_full {
+            return self.evict_of(cache, tenant);
+        }
+        let among = group_is_full.then_some(own.group);
+        // The pages of the fullest may all be dirty, for a device that hangs.
+        let mut tried = [usize::MAX; VICTIMS_MAX];
+        for place in 0..VICTIMS_MAX {
+            let from = cache.fullest(among, &tried)?;
+            if let Some(frame) = self.evict_of(cache, from) {
+                return Some(frame);
+            }
+            tried[place] = from;
+        }
+        None
+    }
+
+    fn evict_of(&self, cache: &mut Cache, tenant: usize) -> Option<u32> {
+        let Cache { tenants, groups, links, .. } = cache;
+        let victim = tenants.get_mut(tenant)?;
+        let frame = victim.policy.evict((&self.table, links))?;
         victim.used -= 1;
+        groups[victim.group].used -= 1;
         self.table.unlink(frame);
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         Some(frame)
@@ -263,10 +305,7 @@ impl Pool {
         for frame in frames {
             self.table.unlink(*frame);
             let flags = self.table.header(*frame).clear(FETCHING | IN_MAIN);
-            if let Some(tenant) = cache.tenants.get_mut(tenant) {
-                tenant.policy.remove(&mut cache.links, *frame, flags);
-                tenant.used -= 1;
-            }
+            cache.leaves(tenant, *frame, flags);
         }
         cache.free.extend(frames);
     }
@@ -302,10 +341,7 @@ impl Pool {
     fn free(&self, cache: &mut Cache, tenant: usize, frame: u32) -> bool {
         let Some(flags) = self.table.header(frame).try_take() else { return false };
         self.table.unlink(frame);
-        if let Some(tenant) = cache.tenants.get_mut(tenant) {
-            tenant.policy.remove(&mut cache.links, frame, flags);
-            tenant.used -= 1;
-        }
+        cache.leaves(tenant, frame, flags);
         cache.free.push(frame);
         true
     }
@@ -314,43 +350,6 @@ impl Pool {
     pub(crate) fn dirty(&self) -> u64 {
         // A write-back may count a page that its placement is about to count.
         u64::try_from(self.dirty.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// One page more is dirty.
-    pub(crate) fn count_dirty(&self) {
-        let before = self.dirty.fetch_add(1, Ordering::AcqRel);
-        // The writer sleeps without a limit while nothing is dirty.
-        if before <= 0 || u64::try_from(before) == Ok(self.dirty_start()) {
-            self.writer.ring();
-        }
-    }
-
-    pub(crate) fn count_clean(&self, pages: u64) {
-        let pages = i64::try_from(pages).expect("frames have 32 bits");
-        self.dirty.fetch_sub(pages, Ordering::AcqRel);
-    }
-
-    /// From here on the writer writes without waiting for the pages to grow old.
-    pub(crate) fn dirty_start(&self) -> u64 {
-        u64::from(self.table.count()) / 8
-    }
-
-    /// From here on a placement waits for the writer.
-    pub(crate) fn is_too_dirty(&self) -> bool {
-        self.dirty() >= u64::from(self.table.count()) / 2
-    }
-
-    /// Waits while too much is dirty: whoever writes faster than the device does is slowed down to it.
-    pub(crate) fn wait_for_writer(&self) {
-        if !self.is_too_dirty() {
-            return;
-        }
-        self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        let mut cache = self.cache();
-        while self.is_too_dirty() {
-            self.writer.ring();
-            cache = self.wait_changed(cache, || !self.is_too_dirty());
-        }
     }
 
     /// Memory for transfers, at least one if there is memory at all.
@@ -429,24 +428,84 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.writer.ring();
-        self.ahead.bell.ring();
+impl Cache {
+    /// A tenant of a group, and its owner.
+    fn enter(&mut self, group: usize, frames_max: u32) -> (usize, Arc<()>) {
+        let owner = Arc::new(());
+        let (policy, owners) = (Policy::new(frames_max), Arc::downgrade(&owner));
+        let fresh = Tenant { policy, used: 0, frames_max, group, owners };
+        let free = self.tenants.iter().position(|it| it.used == 0 && it.owners.strong_count() == 0);
+        (put(&mut self.tenants, free, fresh), owner)
+    }
+
+    /// A frame leaves the queues of its tenant.
+    fn leaves(&mut self, tenant: usize, frame: u32, flags: u64) {
+        let Self { tenants, groups, links, .. } = self;
+        if let Some(tenant) = tenants.get_mut(tenant) {
+            tenant.policy.remove(links, frame, flags);
+            tenant.used -= 1;
+            groups[tenant.group].used -= 1;
+        }
+    }
+
+    /// The tenant that uses the greatest part of what it may, of the share that does; of all shares, or of one.
+    fn fullest(&self, among: Option<usize>, but: &[usize]) -> Option<usize> {
+        let part = |used: u32, max: u32| u64::from(used) * 1024 / u64::from(max.max(1));
+        let of_group = |group: usize| {
+            self.groups.get(group).map_or(0, |group| part(group.used, group.frames_max))
+        };
+        let tenants = self.tenants.iter().enumerate();
+        let used = tenants.filter(|(index, tenant)| {
+            tenant.used > 0
+                && among.is_none_or(|group| tenant.group == group)
+                && !but.contains(index)
+        });
+        let key = |tenant: &Tenant| (of_group(tenant.group), part(tenant.used, tenant.frames_max));
+        used.max_by_key(|(_, tenant)| key(tenant)).map(|(index, _)| index)
     }
 }
 
-impl Cache {
-    /// The tenant that uses the greatest part of what it may.
-    fn fullest(&self) -> Option<usize> {
-        let part =
-            |tenant: &Tenant| u64::from(tenant.used) * 1024 / u64::from(tenant.frames_max.max(1));
-        let used = self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.used > 0);
-        used.max_by_key(|(_, tenant)| part(tenant)).map(|(index, _)| index)
+/// Puts a value at a place that is free, or at the end.
+fn put<T>(all: &mut Vec<T>, free: Option<usize>, fresh: T) -> usize {
+    let place = free.unwrap_or(all.len());
+    match all.get_mut(place) {
+        Some(room) => *room = fresh,
+        None => all.push(fresh),
     }
+    place
+}
+
+fn frames_of(budget: u64) -> u32 {
+    u32::try_from(budget / (FRAME + FRAME_COST)).unwrap_or(u32::MAX)
 }
 
 impl Share {
+    /// The same, with at most `budget` bytes of pages of any one file. The regions of a file share its pages, and so this.
+    ///
+    /// # Errors
+    ///
+    /// The budget is too small.
+    pub fn with_region_budget(self, budget: u64) -> Result<Self, PoolError> {
+        if budget < BUDGET_MIN {
+            return Err(PoolError::ConfigTooSmall { budget });
+        }
+        Ok(Self { file_frames_max: Some(frames_of(budget).min(self.frames_max)), ..self })
+    }
+
+    /// The same, with a faster directory between the memory and the files.
+    #[must_use]
+    pub fn with_tier(self, tier: Arc<Tier>) -> Self {
+        Self { tier: Some(tier), ..self }
+    }
+
+    /// The place of one file's pages.
+    pub(crate) fn of_file(&self) -> Self {
+        let Some(frames_max) = self.file_frames_max else { return self.clone() };
+        let (tenant, own) = self.pool.cache().enter(self.group, frames_max);
+        let _owners = (own, Arc::clone(&self._owners.1));
+        Self { tenant, _owners, ..self.clone() }
+    }
+
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -459,6 +518,10 @@ impl Share {
 
     pub(crate) fn tenant(&self) -> usize {
         self.tenant
+    }
+
+    pub(crate) fn tier(&self) -> Option<&Arc<Tier>> {
+        self.tier.as_ref()
     }
 }
 
@@ -480,9 +543,6 @@ pub enum PoolError {
     /// The kernel gives no memory.
     #[error("no memory for the flash budget: {0}")]
     MediaMemory(#[from] MapError),
-    /// The kernel starts no thread.
-    #[error("no thread for write-back and read-ahead can be started")]
-    MediaThread,
 }
 
 /// The smallest budget: with less, one transfer of each of a few connections would fill it.
@@ -497,6 +557,8 @@ const TRANSFERS_MAX: usize = 32;
 const TRANSFERS_MIN: usize = 4;
 /// Of a budget below 128 MiB they take a 64th.
 const TRANSFERS_PART: u64 = 64;
+/// Tenants that are asked for a page before a caller is told that none can leave.
+const VICTIMS_MAX: usize = 4;
 /// Looks at the lock of the cache before an engine leaves a miss to a worker: some microseconds.
 const CACHE_LOOKS: u32 = 200;
 /// A waiter looks again after this time, whether or not somebody woke it: a bound on what a lost wake-up could cost.

@@ -17,6 +17,8 @@ use pmem::Inode;
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::file::FlashFile;
+use crate::lane::Lane;
+use crate::plain::wait_for_changes;
 use crate::pool::{Pool, Share};
 
 /// A use of a file in flash, which keeps it there.
@@ -62,7 +64,7 @@ impl Drop for Use {
     /// The end of a file is the writer's work: this may be an engine's thread.
     fn drop(&mut self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.file.pool().writer.ring();
+            self.file.lane.writer.ring();
         }
     }
 }
@@ -96,6 +98,9 @@ pub(crate) fn use_of(file: &File, share: &Share) -> io::Result<Use> {
     // Not under the lock: a device that hangs keeps nobody from another file.
     let disk = Arc::new(Disk::open(file)?);
     let fresh = FlashFile::new(share.clone(), Box::new(Shared(Arc::clone(&disk))))?;
+    // No page comes in before the changes that found the file an ordinary one have ended.
+    let gate = fresh.gate.write().unwrap_or_else(PoisonError::into_inner);
+    let closed = fresh.close();
     let mut files = files();
     let entry = files.get_or_insert_with(HashMap::new).entry(key);
     let known = entry.or_insert_with(|| {
@@ -105,6 +110,11 @@ pub(crate) fn use_of(file: &File, share: &Share) -> io::Result<Use> {
     let used = Use::new(&known.file, &known.users);
     let disk = Arc::clone(&known.disk);
     drop(files);
+    if Arc::ptr_eq(used.file(), &fresh) {
+        wait_for_changes(key);
+    }
+    drop(closed);
+    drop(gate);
     if !Arc::ptr_eq(used.file(), &fresh) {
         // Another thread was faster.
         fresh.pool().leave(fresh.number);
@@ -113,12 +123,14 @@ pub(crate) fn use_of(file: &File, share: &Share) -> io::Result<Use> {
     Ok(used)
 }
 
-/// Brings files of a pool that nobody uses to their end. May wait.
-pub(crate) fn retire_unused(pool: &Arc<Pool>) {
+/// Brings files of one lane of a pool that nobody uses to their end. May wait.
+pub(crate) fn retire_unused(pool: &Arc<Pool>, lane: &Arc<Lane>) {
     let unused: Vec<(Inode, Arc<FlashFile>)> = {
         let files = files();
         let all = files.iter().flatten();
-        let of_pool = all.filter(|(_, known)| Arc::ptr_eq(known.file.pool(), pool));
+        let of_pool = all.filter(|(_, known)| {
+            Arc::ptr_eq(known.file.pool(), pool) && Arc::ptr_eq(&known.file.lane, lane)
+        });
         let unused = of_pool.filter(|(_, known)| known.users.load(Ordering::Acquire) == 0);
         unused.map(|(key, known)| (*key, Arc::clone(&known.file))).collect()
     };
@@ -138,7 +150,7 @@ fn retire(key: Inode, file: &Arc<FlashFile>) {
         // Somebody uses it again; or somebody has, and has gone.
         if !is_unused || file.dirt.count(&file.pool().table) > 0 {
             drop(files);
-            file.pool().writer.ring();
+            file.lane.writer.ring();
             return;
         }
         all.remove(&key);
@@ -158,7 +170,7 @@ fn files() -> MutexGuard<'static, Option<HashMap<Inode, Known>>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lock order: held alone.
+/// Lock order: behind the gate of a file that nobody else knows yet; no other lock is taken under it.
 static FILES: Mutex<Option<HashMap<Inode, Known>>> = Mutex::new(None);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

@@ -68,6 +68,8 @@ pub struct FileStats {
     pub hits: u64,
     /// Accesses that had to wait for a page.
     pub misses: u64,
+    /// Pages that came from the faster directory of the share.
+    pub from_tier: u64,
     /// Reads of pages that engines began themselves.
     pub engine_fetches: u64,
     /// Bytes of pages whose bytes are not in the file yet.

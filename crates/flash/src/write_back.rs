@@ -35,7 +35,7 @@ impl FlashFile {
             if self.dirt.lost_count() > LOST_MAX {
                 self.device.poison();
             }
-            self.pool().count_clean(wide(taken.len()));
+            self.pool().count_clean(&self.lane, wide(taken.len()));
             self.pool().notify_changed();
         }
         match self.dirt.lost(pages) {
@@ -157,6 +157,7 @@ impl FlashFile {
         }
         let _growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = change();
+        self.device.changed_below(offset, len);
         self.holes.forget();
         if let Ok(len) = self.device.len() {
             self.expected_len.store(len, Ordering::Release);

@@ -94,9 +94,19 @@ pub enum StoreError {
     NothingOutstanding,
     /// It is not known whether an atomic operation took effect.
     #[error(
-        "the connection to server {0} ended during an atomic operation: it took effect or it did not"
+        "server {0} was lost during an atomic operation: it took effect or it did not, and its number is not known"
     )]
     InDoubt(String),
+    /// Bytes that were written and not committed may be gone.
+    #[error(
+        "server {server} lost power: what this client wrote to region {name} since its last commit may be gone there; read it, or write it again"
+    )]
+    Lost {
+        /// The region.
+        name: String,
+        /// The server.
+        server: String,
+    },
     /// A server has the only copy of what is asked for and cannot be reached.
     #[error(
         "server {server}, which has the only copy in sync of piece {piece} of region {name}: {why}"

@@ -128,6 +128,8 @@ pub enum Answer {
         offers: u32,
         /// 1: persistence is emulated.
         emulated: u32,
+        /// How often the daemon's directory may have lost bytes that were not durable.
+        losses: u64,
     },
     /// The daemon lives.
     Pong {
@@ -455,13 +457,14 @@ impl Answer {
                 out.extend(address.port().to_le_bytes());
                 2
             }
-            Self::Mapped { rkey, class, base, len, offers, emulated } => {
+            Self::Mapped { rkey, class, base, len, offers, emulated, losses } => {
                 out.extend(rkey.to_le_bytes());
                 out.extend(class.to_le_bytes());
                 out.extend(base.to_le_bytes());
                 out.extend(len.to_le_bytes());
                 out.extend(offers.to_le_bytes());
                 out.extend(emulated.to_le_bytes());
+                out.extend(losses.to_le_bytes());
                 3
             }
             Self::Pong { lease_ms, passed } => {
@@ -501,6 +504,7 @@ impl Answer {
                 len: r.u64()?,
                 offers: r.u32()?,
                 emulated: r.u32()?,
+                losses: r.u64()?,
             },
             4 => {
                 let lease_ms = r.u32()?;
@@ -550,7 +554,7 @@ impl<'b> Reader<'b> {
 }
 
 /// The version of the messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Length of a nonce in bytes.
 pub const NONCE_LEN: usize = 16;
 /// Length of a daemon's greeting in bytes.
@@ -659,7 +663,15 @@ mod tests {
             Answer::Done,
             Answer::Invited { token: [7; 32], address: "127.0.0.1:80".parse().unwrap() },
             Answer::Invited { token: [7; 32], address: "[2001:db8::1]:80".parse().unwrap() },
-            Answer::Mapped { rkey: 1, class: 2, base: 3, len: 4, offers: 5, emulated: 1 },
+            Answer::Mapped {
+                rkey: 1,
+                class: 2,
+                base: 3,
+                len: 4,
+                offers: 5,
+                emulated: 1,
+                losses: 6,
+            },
             Answer::Pong { lease_ms: 5, passed: vec![(RegionId(1), 2), (RegionId(3), 4)] },
             Answer::Count { count: 5 },
         ];

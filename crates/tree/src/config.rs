@@ -80,6 +80,10 @@ pub struct ShareConfig {
     pub residency: Residency,
     /// Most bytes of memory for such pages of this share; none: the budget of the server.
     pub flash_budget: Option<u64>,
+    /// Most bytes of memory for such pages of one file of this share.
+    pub flash_region_budget: Option<u64>,
+    /// A directory that is faster than that of the share, and the most bytes of such pages that are kept there.
+    pub flash_tier: Option<(u64, PathBuf)>,
     /// Lets push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -102,6 +106,8 @@ impl ShareConfig {
             shown: Vec::new(),
             residency: Residency::Automatic,
             flash_budget: None,
+            flash_region_budget: None,
+            flash_tier: None,
             emulate_persistence: false,
         }
     }
@@ -111,6 +117,14 @@ impl ShareConfig {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShareOpenError {
+    /// The directory of the tier cannot keep pages.
+    #[error("flash_tier {}: {source}; it has to be a directory that the server may write, of 1 MiB to 4 TiB, on a file system with files without names (O_TMPFILE)", path.display())]
+    ConfigTier {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The name is empty, too long, reserved, or holds characters a share name cannot have.
     #[error("{0:?} cannot be the name of a share")]
     ConfigName(String),

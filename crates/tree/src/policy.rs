@@ -92,6 +92,8 @@ pub(super) struct Fixed {
     pub(super) shown: Vec<(String, PathBuf)>,
     residency: Residency,
     flash_budget: Option<u64>,
+    flash_region_budget: Option<u64>,
+    flash_tier: Option<(u64, PathBuf)>,
     pub(super) emulate_persistence: bool,
 }
 
@@ -104,6 +106,8 @@ impl Fixed {
             shown: config.shown.iter().map(|it| (it.name.clone(), it.source.clone())).collect(),
             residency: config.residency,
             flash_budget: config.flash_budget,
+            flash_region_budget: config.flash_region_budget,
+            flash_tier: config.flash_tier.clone(),
             emulate_persistence: config.emulate_persistence,
         }
     }

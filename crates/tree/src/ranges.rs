@@ -116,6 +116,7 @@ impl Entry {
         let (Some(from_file), Some(to_file)) = (from_file, to_file) else {
             return Err(ShareError::Unsupported);
         };
+        let _changing = self.body()?.change_by_kernel()?;
         let (mut from, mut to) = (source_offset, offset);
         let mut rest = len;
         while rest > 0 {

@@ -91,7 +91,7 @@ impl Share {
             left_over: LeftOver::new(Vec::new(), environment.clock.now()),
             links: Arc::default(),
             environment,
-            pages: Pages::new(config.residency, config.flash_budget),
+            pages: Pages::new(config)?,
         };
         share.look_at_shown(&config.shown)?;
         Ok(share)

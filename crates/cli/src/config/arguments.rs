@@ -1,6 +1,8 @@
 //! Options of the command line that combine several values, and options that change settings of the
 //! file.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize as _, Deserializer};
 use server::Announced;
 
@@ -97,6 +99,43 @@ pub(super) fn flash_budget(
     Ok(())
 }
 
+pub(super) fn flash_region_budget(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused =
+        |why| Failure::ConfigValue { what: "--flash-region-budget", value: text.into(), why };
+    let (name, number) = text.split_once('=').ok_or_else(|| refused("write SHARE=SIZE"))?;
+    let bytes = budget(number).map_err(refused)?;
+    named(name, shares).ok_or_else(|| refused(NO_SHARE))?.flash_region_budget = Some(bytes);
+    Ok(())
+}
+
+pub(super) fn flash_tier(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--flash-tier", value: text.into(), why };
+    let (name, wanted) = text.split_once('=').ok_or_else(|| refused(TIER))?;
+    let tier = tier(wanted).map_err(refused)?;
+    named(name, shares).ok_or_else(|| refused(NO_SHARE))?.flash_tier = Some(tier);
+    Ok(())
+}
+
+/// A tier in the config file.
+pub(super) fn some_tier<'de, D: Deserializer<'de>>(
+    source: D,
+) -> Result<Option<(u64, PathBuf)>, D::Error> {
+    let text = String::deserialize(source)?;
+    tier(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn tier(text: &str) -> Result<(u64, PathBuf), &'static str> {
+    let (number, directory) = text.split_once(':').ok_or(TIER)?;
+    match size(number) {
+        Ok(_) if directory.is_empty() => Err("the directory must be there"),
+        Ok(bytes) if (flash::TIER_MIN..=flash::TIER_MAX).contains(&bytes) => {
+            Ok((bytes, directory.into()))
+        }
+        Ok(_) => Err("a tier has 1M to 4T"),
+        Err(_) => Err(TIER),
+    }
+}
+
 /// A budget in the config file.
 pub(super) fn some_size<'de, D: Deserializer<'de>>(source: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(source)?;
@@ -130,4 +169,5 @@ pub(super) fn announcement(text: &str) -> Result<Announced, Failure> {
     text.parse().map_err(|_| Failure::ConfigValue { what: "announce", value: text.into(), why })
 }
 
+const TIER: &str = "write SIZE:DIRECTORY, as in 64G:/nvme/cache";
 const NO_SHARE: &str = "there is no share of this name";

@@ -86,6 +86,12 @@ pub(crate) struct Share {
     /// Most bytes for these pages.
     #[serde(default, deserialize_with = "arguments::some_size")]
     pub(crate) flash_budget: Option<u64>,
+    /// Most bytes for these pages of one file.
+    #[serde(default, deserialize_with = "arguments::some_size")]
+    pub(crate) flash_region_budget: Option<u64>,
+    /// A faster directory for these pages when they have left the memory, with the most bytes there: `SIZE:DIRECTORY`.
+    #[serde(default, deserialize_with = "arguments::some_tier")]
+    pub(crate) flash_tier: Option<(u64, PathBuf)>,
 }
 
 impl Share {
@@ -104,6 +110,8 @@ impl Share {
             volumes: Vec::new(),
             residency: None,
             flash_budget: None,
+            flash_region_budget: None,
+            flash_tier: None,
         }
     }
 }
@@ -243,6 +251,12 @@ fn shares(
     }
     for text in &options.flash_budgets {
         arguments::flash_budget(text, flash_budget, &mut shares)?;
+    }
+    for text in &options.flash_region_budgets {
+        arguments::flash_region_budget(text, &mut shares)?;
+    }
+    for text in &options.flash_tiers {
+        arguments::flash_tier(text, &mut shares)?;
     }
     Ok(shares)
 }
@@ -443,7 +457,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         let text = "flash_budget = \"2G\"\n[[share]]\nname = \"big\"\npath = \"/x\"\nresidency = \"lazy\"\n\
-            flash_budget = \"64M\"\n";
+            flash_budget = \"64M\"\nflash_region_budget = \"2M\"\nflash_tier = \"8G:/nvme/cache\"\n";
         std::fs::write(&path, text).unwrap();
         let file = ["--user", "a:b", "--config", path.to_str().unwrap()];
         let settings = gather(&file).unwrap();
@@ -454,6 +468,12 @@ mod tests {
         let settings = with("--flash-budget", "Big=128M").unwrap();
         assert_eq!(settings.shares[0].flash_budget, Some(128 << 20));
         assert_eq!(with("--flash-budget", "1G").unwrap().flash_budget, Some(1 << 30));
+        assert_eq!(settings.shares[0].flash_region_budget, Some(2 << 20));
+        assert_eq!(settings.shares[0].flash_tier, Some((8 << 30, "/nvme/cache".into())));
+        let settings = with("--flash-region-budget", "big=4M").unwrap();
+        assert_eq!(settings.shares[0].flash_region_budget, Some(4 << 20));
+        let settings = with("--flash-tier", "big=1G:/x:y").unwrap();
+        assert_eq!(settings.shares[0].flash_tier, Some((1 << 30, "/x:y".into())));
         let settings = with("--residency", "big=eager").unwrap();
         assert_eq!(settings.shares[0].residency, Some(Residency::Eager));
         for (option, wrong) in [
@@ -462,6 +482,12 @@ mod tests {
             ("--flash-budget", "small=1G"),
             ("--flash-budget", "4X"),
             ("--flash-budget", "4K"),
+            ("--flash-region-budget", "4M"),
+            ("--flash-region-budget", "big=4K"),
+            ("--flash-tier", "big=/nvme"),
+            ("--flash-tier", "big=4K:/nvme"),
+            ("--flash-tier", "big=1G:"),
+            ("--flash-tier", "1G:/nvme"),
         ] {
             assert!(matches!(with(option, wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }

@@ -151,8 +151,12 @@ fn lazy(pages: &PagesRow) -> String {
     let cached = if pages.is_direct { "" } else { ", through the page cache" };
     let threads = if pages.is_ring { "" } else { ", without io_uring" };
     let dirty = pages.dirty.div_ceil(1 << 10);
+    let tier = match pages.from_tier {
+        0 => String::new(),
+        count => format!(" ({count} pages from flash_tier)"),
+    };
     format!(
-        "lazy: {} hits, {} misses, {dirty} KiB dirty{lost}{cached}{threads}",
+        "lazy: {} hits, {} misses{tier}, {dirty} KiB dirty{lost}{cached}{threads}",
         pages.hits, pages.misses
     )
 }

@@ -28,6 +28,8 @@ pub(crate) struct Faults {
     /// Reads wait until this is false.
     pub(crate) is_held: bool,
     pub(crate) held: usize,
+    /// Writes wait until this is false.
+    pub(crate) writes_are_held: bool,
     pub(crate) read_calls: usize,
     pub(crate) write_calls: usize,
     /// The device says where it was never written.
@@ -69,6 +71,47 @@ impl Faulty {
     }
 }
 
+impl Faulty {
+    /// As a program of the machine that writes the file.
+    pub(crate) fn zero(&self, offset: u64, len: usize) {
+        assert_eq!(self.inner.write(offset, &vec![0; len]).unwrap(), len);
+    }
+}
+
+/// A device of this number.
+#[derive(Debug)]
+pub(crate) struct On(pub(crate) &'static Faulty, pub(crate) u64);
+
+impl Device for On {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(offset, bytes)
+    }
+
+    fn persist(&self) -> Result<(), MediumError> {
+        self.0.persist()
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.0.is_poisoned()
+    }
+
+    fn poison(&self) {
+        self.0.poison();
+    }
+
+    fn backing(&self) -> Option<pmem::Backing> {
+        Some(pmem::Backing { device: self.1, file: 0 })
+    }
+}
+
 impl Device for &'static Faulty {
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
@@ -92,6 +135,8 @@ impl Device for &'static Faulty {
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut faults = self.faults.lock().unwrap();
         faults.write_calls += 1;
+        let held = |faults: &mut Faults| faults.writes_are_held;
+        let mut faults = self.changed.wait_while(faults, held).unwrap();
         let pages = offset / 4096..(offset + bytes.len() as u64).div_ceil(4096);
         if faults.writes.range(pages).next().is_some() {
             return Err(io::Error::from_raw_os_error(faults.errno));

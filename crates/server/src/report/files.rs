@@ -114,6 +114,7 @@ fn region_row(region: &Arc<Region>, sessions: &Numbered) -> RegionRow {
         pages: region.entry.pages().map(|pages| PagesRow {
             hits: pages.hits,
             misses: pages.misses,
+            from_tier: pages.from_tier,
             dirty: pages.dirty,
             lost: pages.lost,
             is_direct: pages.is_direct,

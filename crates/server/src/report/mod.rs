@@ -239,6 +239,9 @@ pub struct PagesRow {
     pub hits: u64,
     /// Accesses that waited for a page.
     pub misses: u64,
+    /// Pages that came from the faster directory of the share (`flash_tier`).
+    #[serde(default)]
+    pub from_tier: u64,
     /// Bytes of pages whose bytes are not in the file yet.
     pub dirty: u64,
     /// Pages whose write-back has failed: their bytes are lost.

@@ -38,6 +38,8 @@ pub(super) struct Target {
 pub(super) struct PieceMap {
     pub(super) in_sync: Vec<Target>,
     pub(super) syncing: Vec<Target>,
+    /// The region has several copies: an answer counts only while its daemon is leased.
+    pub(super) has_others: bool,
 }
 
 /// What an operation does.
@@ -269,7 +271,6 @@ impl Io {
     /// The parts of one segment; `false` where there is no copy for it.
     fn issue_segment(&mut self, id: usize, segment: Segment, piece: &PieceMap) -> bool {
         let (kind, phase) = (self.ops[id].kind, self.ops[id].phase);
-        let copies = piece.in_sync.len();
         let part = |target: &Target, what, needs_lease| Part {
             op: id,
             link: target.link,
@@ -286,7 +287,7 @@ impl Io {
             Kind::Read | Kind::ReadFirst { .. } => {
                 let first = if kind == Kind::Read { self.turn } else { 0 };
                 let Some(target) = self.choose(piece, first) else { return false };
-                self.post(part(&target, What::Read, copies > 1));
+                self.post(part(&target, What::Read, piece.has_others));
                 return true;
             }
             Kind::FetchAdd { .. } | Kind::CompareSwap { .. } => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rdma::{Event, Rkey};
 
 use super::control::{CallError, Control};
-use super::io::{PieceMap, Target};
+use super::io::{Kind, PieceMap, Target};
 use super::link::{self, Line};
 use super::loss::Verdict;
 use super::{Inner, Mapped, Shared, StoreError, TOKEN_LIFETIME, issue};
@@ -115,13 +115,23 @@ impl Shared {
             }
         }
         let op = &mut inner.io.ops[id];
-        op.doubt = None;
+        let lost = op.doubt.take();
         op.phase = 0;
-        let is_over = op.kind.is_atomic() && !super::has_more(inner, id) && {
-            let op = &inner.io.ops[id];
-            !op.changed.is_empty()
-        };
-        if is_over { inner.io.over.push_back(id) } else { issue(inner, id) }
+        if op.kind == Kind::Commit {
+            let region = op.region;
+            if let Some(server) = inner.regions[region].unconfirmed.take_lost() {
+                let name = inner.regions[region].name.clone();
+                return self.end(inner, id, Some(StoreError::Lost { name, server }));
+            }
+        }
+        let op = &inner.io.ops[id];
+        if op.kind.is_atomic() && !op.changed.is_empty() && !super::has_more(inner, id) {
+            // It was done at all copies that are left, and the one whose answer counts is lost: the others may have seen the
+            // operations of several clients in another order than it has, so their numbers are other clients' too.
+            let server = lost.or_else(|| op.changed.last().cloned()).unwrap_or_default();
+            return self.end(inner, id, Some(StoreError::InDoubt(server)));
+        }
+        issue(inner, id);
     }
 
     /// Maps a region at the copies of its record as it is now.
@@ -212,8 +222,9 @@ impl Shared {
         used.iter().for_each(|link| inner.io.links[*link].users += 1);
         inner.regions[index].links = used;
         match mapped {
-            Ok((pieces, can_commit)) => {
+            Ok((pieces, can_commit, losses)) => {
                 let region = &mut inner.regions[index];
+                region.unconfirmed.mapped(losses);
                 region.pieces = pieces;
                 region.can_commit = can_commit;
                 region.is_stale = false;
@@ -273,11 +284,15 @@ impl Shared {
         (name, record, version): (&str, &RegionRecord, u64),
         links: &[Vec<usize>],
         (token, rights, group): (&Token, Rights, u64),
-    ) -> Result<(Vec<PieceMap>, bool), Miss> {
+    ) -> Result<(Vec<PieceMap>, bool, Losses), Miss> {
         let mut pieces = Vec::with_capacity(record.pieces.len());
+        let mut all_losses = Losses::with_capacity(record.pieces.len());
         let mut can_commit = true;
         for ((number, piece), links) in (0_u32..).zip(&record.pieces).zip(links) {
-            let mut mapped = PieceMap::default();
+            // Of a region with copies, whichever of them are in sync at present: another may be filled at any time, and go on
+            // without this one.
+            let mut mapped = PieceMap { has_others: record.copies > 1, ..PieceMap::default() };
+            let mut of_piece = Vec::new();
             let used = piece.copies.iter().filter(|copy| copy.state != CopyState::Stale);
             for (copy, link) in used.zip(links) {
                 let line = &inner.io.links[*link].line;
@@ -293,7 +308,7 @@ impl Shared {
                 let again =
                     |why: String| Miss::Again { server: copy.server.clone(), piece: number, why };
                 match line.call(&request, token) {
-                    Ok(Answer::Mapped { rkey, class, base, len, emulated, .. }) => {
+                    Ok(Answer::Mapped { rkey, class, base, len, emulated, losses, .. }) => {
                         let fits = base.checked_add(len).is_some();
                         if !fits || len != record.striping().piece_len(number) {
                             return Err(again(format!("the piece has {len} bytes there")));
@@ -301,7 +316,10 @@ impl Shared {
                         can_commit &= class > 1 || emulated == 1;
                         let target = Target { link: *link, rkey: Rkey(rkey), base };
                         match copy.state {
-                            CopyState::InSync => mapped.in_sync.push(target),
+                            CopyState::InSync => {
+                                mapped.in_sync.push(target);
+                                of_piece.push((copy.server.clone(), losses));
+                            }
                             _ => mapped.syncing.push(target),
                         }
                     }
@@ -319,8 +337,9 @@ impl Shared {
                 }
             }
             pieces.push(mapped);
+            all_losses.push(of_piece);
         }
-        Ok((pieces, can_commit))
+        Ok((pieces, can_commit, all_losses))
     }
 
     /// An up link to a server; a new one where there is none.
@@ -473,6 +492,9 @@ fn outcome(news: &mut Vec<Event>, qp: rdma::QpId) -> Result<Option<u64>, String>
     }
     Ok(None)
 }
+
+/// By piece: the servers of its copies in sync, and how often each may have lost bytes.
+type Losses = Vec<Vec<(String, u64)>>;
 
 const DIAL_PATIENCE: Duration = Duration::from_millis(1000);
 const AGAIN_PAUSE: Duration = Duration::from_millis(20);

@@ -21,8 +21,9 @@ mod region;
 mod setup;
 mod slab;
 mod staging;
+mod unconfirmed;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -97,6 +98,8 @@ struct Shared {
     contenders: AtomicUsize,
     membership: Membership,
     closed: AtomicBool,
+    /// The regions that this client is filling.
+    rebuilding: Mutex<BTreeSet<String>>,
     /// A ping has been answered since somebody looked.
     has_news: AtomicBool,
     /// This very value, for the threads that ping.
@@ -137,6 +140,8 @@ struct Mapped {
     submitted: usize,
     /// The last ticket.
     tickets: u64,
+    /// What was written and not made durable.
+    unconfirmed: unconfirmed::Unconfirmed,
 }
 
 impl Store {
@@ -166,6 +171,7 @@ impl Store {
             contenders: AtomicUsize::new(0),
             membership,
             closed: AtomicBool::new(false),
+            rebuilding: Mutex::default(),
             has_news: AtomicBool::new(false),
             own: own.clone(),
         })))
@@ -262,6 +268,11 @@ fn issue(inner: &mut Inner, id: usize) {
         let op = &io.ops[id];
         (op.region, op.kind, op.offset, op.len)
     };
+    match kind {
+        Kind::Write { durable: false } => regions[region].unconfirmed.add(offset, wide(len)),
+        kind if kind.is_atomic() => regions[region].unconfirmed.add(offset, 8),
+        _ => {}
+    }
     let mapped = &regions[region];
     let striping = mapped.record.striping();
     match kind {

@@ -6,12 +6,16 @@
 //!         -> copy each chunk until the source reads as it was written -> record: in sync
 //! ```
 //!
+//! A rebuild holds a claim, and its last step names the claim and the epoch that it made: one that was paused for so long that
+//! another took its place ends nothing.
+//!
 //! Why nothing is lost: a client's write is at the source before it is at the new copy. Let the rebuild write bytes that
 //! it read before that write came to the source, over the client's bytes at the new copy. Then the write was at the source
 //! before the rebuild's write, so the rebuild's second read of the source finds it, and the chunk is copied again. Atomic
 //! operations wait meanwhile: an addition that is made at both could be copied as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::control::CallError;
 use super::io::Kind;
@@ -49,10 +53,19 @@ impl Store {
     pub fn rebuild(&self, name: &str) -> Result<Rebuilt, StoreError> {
         self.0.key("a rebuild")?;
         self.join()?;
-        let claim = self.claim(name)?;
-        let done = self.rebuild_claimed(name);
-        let gone = Change { key: &claim.0, value: None, durable: false };
-        let _ = self.0.options.meta.swap(gone, &[(&claim.0, Some(claim.1))]);
+        if !lock(&self.0.rebuilding).insert(name.to_owned()) {
+            return Err(StoreError::Rebuilding(name.to_owned()));
+        }
+        let done = self.claim(name).and_then(|claim| {
+            let done = self.rebuild_claimed(name, &claim);
+            let gone = Change { key: &claim.0, value: None, durable: false };
+            // Where the metadata are away the claim stays: this client's next rebuild takes it over.
+            if let Err(error) = self.0.options.meta.swap(gone, &[(&claim.0, Some(claim.1))]) {
+                tracing::warn!(region = name, %error, "the claim of a rebuild that has ended stays for now");
+            }
+            done
+        });
+        lock(&self.0.rebuilding).remove(name);
         done
     }
 
@@ -65,7 +78,9 @@ impl Store {
             let by = std::str::from_utf8(&entry.value).unwrap_or_default();
             let client = meta.get(&format!("clients/{by}"))?;
             let record = client.and_then(|entry| ClientRecord::parse(&entry.value).ok());
-            if record.is_some_and(|record| !record.dead) {
+            // A claim of this client is left over: none of its rebuilds goes on, as the set of these says.
+            let is_own = by == self.0.client.to_string();
+            if !is_own && record.is_some_and(|record| !record.dead) {
                 return Err(StoreError::Rebuilding(name.to_owned()));
             }
         }
@@ -76,7 +91,7 @@ impl Store {
         Ok((key, version))
     }
 
-    fn rebuild_claimed(&self, name: &str) -> Result<Rebuilt, StoreError> {
+    fn rebuild_claimed(&self, name: &str, claim: &(String, u64)) -> Result<Rebuilt, StoreError> {
         self.note_dead_servers(name)?;
         let mut done = Rebuilt::default();
         let pieces = self.0.record(name)?.0.pieces.len();
@@ -94,7 +109,7 @@ impl Store {
                     done.missing += record.copies - in_sync;
                     break;
                 };
-                done.bytes += self.fill(name, (record, version), piece, &server)?;
+                done.bytes += self.fill((name, claim), (record, version), piece, &server)?;
                 done.copies += 1;
             }
             self.forget_stale(name, piece)?;
@@ -144,7 +159,7 @@ impl Store {
     /// Makes a copy at a server and fills it; returns the bytes that were copied.
     fn fill(
         &self,
-        name: &str,
+        (name, claim): (&str, &(String, u64)),
         (mut record, version): (RegionRecord, u64),
         piece: usize,
         server: &str,
@@ -180,9 +195,15 @@ impl Store {
         let mapped = self.map(name, Rights::READ | Rights::WRITE)?;
         let bytes = mapped.copy_piece(number, len)?;
         drop(mapped);
-        // The record may have changed meanwhile, but not what this copy is: if it is still being filled, it is full.
+        // The record may have changed meanwhile. This copy is full if it is still the one of this rebuild: of the epoch that it
+        // made, and under its claim. Else this client was away for so long that another one has begun to fill it anew.
+        let epoch = record.epoch;
         loop {
             let (mut record, version) = shared.record(name)?;
+            let is_claimed = shared.options.meta.get(&claim.0)?.map(|entry| entry.version);
+            if record.epoch != epoch || is_claimed != Some(claim.1) {
+                return Err(StoreError::Rebuilding(name.to_owned()));
+            }
             let copies = record.pieces.get_mut(piece).into_iter().flat_map(|one| &mut one.copies);
             let mut of_server = copies.filter(|copy| copy.server == server);
             match of_server.next() {
@@ -192,7 +213,8 @@ impl Store {
             let value = record.emit();
             let key = format!("regions/{name}");
             let put = Change { key: &key, value: Some(&value), durable: true };
-            if shared.options.meta.swap(put, &[(&key, Some(version))])?.is_some() {
+            let only_if = [(key.as_str(), Some(version)), (claim.0.as_str(), Some(claim.1))];
+            if shared.options.meta.swap(put, &only_if)?.is_some() {
                 return Ok(bytes);
             }
         }
@@ -302,6 +324,11 @@ impl Store {
         shared.options.meta.swap(gone, &[(&record_key, Some(version))])?;
         Ok(true)
     }
+}
+
+/// The regions that this client is filling.
+fn lock(rebuilding: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    rebuilding.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Region {

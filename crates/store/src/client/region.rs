@@ -154,26 +154,37 @@ impl Region {
     /// On `Ok` the bytes survive what the region's class survives, at every copy in sync.
     ///
     /// # Errors
-    /// As [`Region::write_durable`].
+    /// As [`Region::write_durable`]; once [`StoreError::Lost`] where the only server that had them lost power since: then
+    /// what this client wrote since its last commit of everything may be gone.
     pub fn commit(&self, offset: u64, len: u64) -> Result<(), StoreError> {
-        let id = {
+        let (id, writes) = {
             let mut inner = self.begin()?;
             let bytes = usize::try_from(len).unwrap_or(usize::MAX);
             self.check_all(std::iter::once((offset, bytes)))?;
             self.check_writable(&inner, true)?;
+            let unconfirmed = &mut inner.regions[self.index].unconfirmed;
+            if let Some(server) = unconfirmed.take_lost() {
+                return Err(StoreError::Lost { name: self.name.clone(), server });
+            }
+            let writes = unconfirmed.writes();
             let id = inner.io.op(self.index, Kind::Commit, offset, Vec::new());
             inner.io.ops[id].len = bytes;
             issue(&mut inner, id);
-            id
+            (id, writes)
         };
-        self.finish(&[id], |_, _| {})
+        self.finish(&[id], |_, _| {})?;
+        let mut inner = self.shared.lock();
+        let unconfirmed = &mut inner.regions[self.index].unconfirmed;
+        unconfirmed.committed(offset..offset.saturating_add(len), writes);
+        Ok(())
     }
 
     /// Adds to the little-endian word at a multiple of 8 and returns what it was.
     ///
     /// With several copies no two clients get the same number even where a server is lost in between, and the sum
-    /// has every acknowledged addition; an addition of a client that died in the middle may take effect when the
-    /// first copy is lost.
+    /// has every acknowledged addition. Where the first copy is lost before it answered, the addition was made and
+    /// nobody knows its number: [`StoreError::InDoubt`]. An addition of a client that died in the middle may take effect
+    /// when the first copy is lost.
     ///
     /// # Errors
     /// As [`Region::write`]; [`StoreError::Misaligned`]; [`StoreError::InDoubt`].

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::control::{CALL_PATIENCE, Control};
 use super::notes_line::NotesLine;
 use super::region::Region;
+use super::unconfirmed::Unconfirmed;
 use super::{Mapped, Shared, Store, StoreError, random};
 use crate::ids::{RegionId, is_name};
 use crate::layout::Striping;
@@ -242,6 +243,7 @@ impl Store {
             done: VecDeque::new(),
             submitted: 0,
             tickets: 0,
+            unconfirmed: Unconfirmed::default(),
         });
         if let Err(error) = self.0.map_again(&mut inner, index) {
             inner.regions.remove(index);

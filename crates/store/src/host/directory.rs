@@ -3,6 +3,7 @@
 //! ```text
 //!   .lock     locked while a daemon runs here
 //!   .server   the server's name, and the store's number: pieces of another store would all be orphans here
+//!   .losses   how often the pieces may have lost what was written to them: clients that wrote compare it
 //!   .boot     the start of the machine in which a daemon ran here last, or "clean": it stopped, and all was synced
 //! ```
 //!
@@ -77,6 +78,19 @@ impl Directory {
             Ok(text) => boot_id().is_none_or(|now| now != text),
             Err(_) => true,
         }
+    }
+
+    /// How often the pieces may have lost what was written to them, a loss of just now included.
+    pub(super) fn losses(&self, is_one_more: bool) -> io::Result<u64> {
+        let before = match fs::read_to_string(self.path.join(LOSSES)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            other => other?.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?,
+        };
+        if !is_one_more {
+            return Ok(before);
+        }
+        self.put(LOSSES, &(before + 1).to_string())?;
+        Ok(before + 1)
     }
 
     /// From now on bytes may be in memory alone.
@@ -164,6 +178,7 @@ fn boot_id() -> Option<String> {
 
 const LOCK: &str = ".lock";
 const OWNER: &str = ".server";
+const LOSSES: &str = ".losses";
 const BOOT: &str = ".boot";
 const CLEAN: &str = "clean";
 const STORE: &str = "store";

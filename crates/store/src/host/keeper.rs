@@ -2,7 +2,7 @@
 //! clients that died, and fills copies that are missing. Every step is safe to be taken by several daemons at once: each
 //! changes the metadata only where it is as it was read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ pub(super) fn keep(parts: &Arc<Parts>, settle: Duration) {
         settle,
         store: None,
         clients: HashMap::new(),
+        looked: None,
         lacking: BTreeMap::new(),
         orphans: Vec::new(),
         servers: HashMap::new(),
@@ -54,6 +55,8 @@ struct Keeper<'p> {
     store: Option<Store>,
     /// The version of each client's record, and since when it has been this one.
     clients: HashMap<String, (u64, Instant)>,
+    /// When it looked at the clients last.
+    looked: Option<Instant>,
     /// Since when regions have lacked copies.
     lacking: BTreeMap<String, Instant>,
     /// The pieces that have no region, and since when.
@@ -85,13 +88,13 @@ impl Keeper<'_> {
         if here.is_empty() {
             return Ok(());
         }
-        let mut kept: Vec<(RegionId, u32)> = Vec::new();
+        let mut kept: HashSet<(RegionId, u32)> = HashSet::new();
         for (key, entry) in self.parts.meta.list("regions/")? {
             let record = RegionRecord::parse(&entry.value);
             let record = record.map_err(|source| StoreError::Record { key, source })?;
             for (number, piece) in (0_u32..).zip(&record.pieces) {
                 if piece.copies.iter().any(|copy| copy.server == self.parts.name) {
-                    kept.push((record.id, number));
+                    kept.insert((record.id, number));
                 }
             }
         }
@@ -142,11 +145,25 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Clients whose record has not changed for their lease.
+    /// Clients whose record has not changed for their lease, in which this daemon could change records all the time: while the
+    /// metadata are away no client can give a sign of life, and none is late.
     fn collect_clients(&mut self) -> Result<(), StoreError> {
-        let now = self.parts.environment.clock.now();
+        let clock = self.parts.environment.clock.clone();
+        let begun = clock.now();
+        let listed = self.parts.meta.list("clients/");
+        let now = clock.now();
+        let before = self.looked.replace(now);
+        let gap = before.map_or(Duration::MAX, |before| now.saturating_duration_since(before));
+        let was_away = listed.is_err()
+            || self.parts.lease.is_lost()
+            || self.parts.lease.left().is_zero()
+            || now.saturating_duration_since(begun) > TURN
+            || gap > LOOK_GAP_MAX;
+        if was_away {
+            self.clients.clear();
+        }
         let mut seen = HashMap::new();
-        for (key, entry) in self.parts.meta.list("clients/")? {
+        for (key, entry) in listed? {
             let Ok(record) = ClientRecord::parse(&entry.value) else { continue };
             let since = match self.clients.get(&key) {
                 Some((version, since)) if *version == entry.version => *since,
@@ -215,7 +232,7 @@ impl Keeper<'_> {
                         "copies were filled"
                     );
                 }
-                Ok(_) | Err(StoreError::Rebuilding(_)) => {}
+                Ok(_) => {}
                 Err(error) => tracing::info!(region = name, %error, "copies were not filled yet"),
             }
         }
@@ -224,3 +241,5 @@ impl Keeper<'_> {
 }
 
 const TURN: Duration = Duration::from_secs(1);
+/// After a longer time between two looks at the clients all of them have their whole lease again.
+const LOOK_GAP_MAX: Duration = Duration::from_secs(3);

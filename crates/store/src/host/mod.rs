@@ -41,7 +41,7 @@ use self::directory::Directory;
 use self::lease::{Beat, Lease};
 use self::maps::Maps;
 use self::notes::Notes;
-use self::parts::{Parts, now_ms};
+use self::parts::{Parts, Stranger, now_ms};
 use self::pieces::Pieces;
 use self::session::Session;
 use crate::ids::{StoreId, is_name};
@@ -51,7 +51,7 @@ use crate::token::StoreKey;
 pub use self::error::HostError;
 pub use self::maps::MAPPINGS_MAX;
 pub use self::notes::{CHANNELS_MAX, REGION_CHANNELS_MAX};
-pub use self::parts::FENCED_MAX;
+pub use self::parts::{FENCED_MAX, STRANGERS_OF_ADDRESS_MAX};
 pub use self::session::GREETING_PATIENCE;
 
 /// The options of a daemon.
@@ -158,9 +158,11 @@ impl StoreServer {
         let lease = Lease::new(&options.meta, &pieces, &clock, &options.name, facts, options.lease);
         lease.await_the_end_of_another(&options.name)?;
         // Before the record says that the daemon lives, for then its copies are mapped.
-        if directory.may_lack() {
+        let may_lack = directory.may_lack();
+        if may_lack {
             directory::give_up_copies(&*options.meta, &options.name)?;
         }
+        let losses = directory.losses(may_lack).map_err(failed)?;
         directory.serve()?;
         lease.enter()?;
         let handle = open.handle().clone();
@@ -170,6 +172,7 @@ impl StoreServer {
             meta: options.meta,
             environment: options.environment,
             emulate_persistence: options.emulate_persistence,
+            losses,
             pieces,
             maps: Maps::new(handle.clone()),
             notes: Notes::default(),
@@ -179,6 +182,7 @@ impl StoreServer {
             runtime: runtime.clone(),
             fenced: Mutex::default(),
             sessions: AtomicUsize::new(0),
+            strangers: Mutex::default(),
             next_session: AtomicU64::new(0),
         });
         let host = open.run(gate, |_| PushOnly).map_err(HostError::Thread)?;
@@ -252,18 +256,20 @@ fn take_directory(options: &ServerOptions) -> Result<Directory, HostError> {
 
 async fn accept(parts: Arc<Parts>, listener: TcpListener) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             // Descriptors run short: a moment later there may be some.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        // Who says nothing keeps others of its own address out, and no more.
+        let Some(stranger) = Stranger::of(&parts, peer.ip()) else { continue };
         if parts.sessions.fetch_add(1, Ordering::AcqRel) >= SESSIONS_MAX {
             parts.sessions.fetch_sub(1, Ordering::AcqRel);
             continue;
         }
         let (parts, id) = (Arc::clone(&parts), parts.next_session.fetch_add(1, Ordering::AcqRel));
         tokio::spawn(async move {
-            Session::serve(Arc::clone(&parts), id, stream).await;
+            Session::serve(Arc::clone(&parts), id, stream, stranger).await;
             parts.sessions.fetch_sub(1, Ordering::AcqRel);
         });
     }

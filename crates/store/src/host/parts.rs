@@ -1,6 +1,7 @@
 //! What the sessions and threads of a daemon share.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -25,6 +26,8 @@ pub(super) struct Parts {
     pub(super) meta: Arc<dyn Meta>,
     pub(super) environment: Environment,
     pub(super) emulate_persistence: bool,
+    /// How often the directory may have lost bytes that were not durable.
+    pub(super) losses: u64,
     pub(super) pieces: Arc<Pieces>,
     pub(super) maps: Maps,
     pub(super) notes: Notes,
@@ -35,6 +38,8 @@ pub(super) struct Parts {
     pub(super) fenced: Mutex<VecDeque<ClientId>>,
     pub(super) sessions: AtomicUsize,
     pub(super) next_session: AtomicU64,
+    /// Connections of each address that have not proven a request yet.
+    pub(super) strangers: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Parts {
@@ -49,6 +54,35 @@ impl Parts {
                 fenced.pop_front();
             }
             fenced.push_back(client);
+        }
+    }
+}
+
+/// A connection that has not proven a request yet.
+pub(super) struct Stranger(Arc<Parts>, IpAddr);
+
+impl Stranger {
+    /// `None`: there are too many of the address.
+    pub(super) fn of(parts: &Arc<Parts>, address: IpAddr) -> Option<Self> {
+        let mut strangers = parts.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = strangers.entry(address).or_default();
+        if *count >= STRANGERS_OF_ADDRESS_MAX {
+            return None;
+        }
+        *count += 1;
+        drop(strangers);
+        Some(Self(Arc::clone(parts), address))
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut strangers = self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = strangers.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                strangers.remove(&self.1);
+            }
         }
     }
 }
@@ -69,5 +103,8 @@ pub(super) fn push_class(class: DurabilityClass) -> u32 {
     }
 }
 
+/// Connections of one address that have not proven a request yet: one more is closed. Half of all, so that one address leaves room
+/// for the others; a client proves its first request at once.
+pub const STRANGERS_OF_ADDRESS_MAX: usize = 2048;
 /// Dead clients that a daemon remembers; their numbers are random and never come again.
 pub const FENCED_MAX: usize = 4096;

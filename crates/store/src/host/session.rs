@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::maps::Mapping;
-use super::parts::{Parts, now_ms, push_class};
+use super::parts::{Parts, Stranger, now_ms, push_class};
 use super::pieces::{HEADER_LEN, Header};
 use crate::ids::RegionId;
 use crate::token::{Claims, Rights, Token};
@@ -35,12 +35,20 @@ pub(super) struct Session {
     local: SocketAddr,
     /// RDMA connections on which this session has mapped.
     connections: HashSet<PushConnection>,
+    /// Until the first request that is proven.
+    stranger: Option<Stranger>,
 }
 
 impl Session {
     /// Serves a connection until it ends.
-    pub(super) async fn serve(parts: Arc<Parts>, id: u64, mut stream: TcpStream) {
+    pub(super) async fn serve(
+        parts: Arc<Parts>,
+        id: u64,
+        mut stream: TcpStream,
+        stranger: Stranger,
+    ) {
         let Ok(mut session) = Self::begin(&parts, id, &mut stream).await else { return };
+        session.stranger = Some(stranger);
         while let Ok(Some(frame)) = read_frame(&mut stream).await {
             let Some((answer, goes_on)) = session.answer(&frame).await else { break };
             // One who takes no answers holds nothing here for longer than one who says nothing.
@@ -71,7 +79,8 @@ impl Session {
         let nonces = Nonces { daemon, client };
         let (parts, local) = (Arc::clone(parts), stream.local_addr()?);
         let connections = HashSet::new();
-        Ok(Self { parts, id, nonces, sequence: 0, incarnation, local, connections })
+        let stranger = None;
+        Ok(Self { parts, id, nonces, sequence: 0, incarnation, local, connections, stranger })
     }
 
     /// The answer as a frame, and whether the connection goes on after it; `None` ends it at once.
@@ -89,6 +98,7 @@ impl Session {
             let denied = refusal(Status::DENIED, 0).seal(sealed.sequence, None, &self.nonces);
             return Some((denied, false));
         };
+        self.stranger = None;
         let answer = match self.admit(&request, &sealed.claims) {
             Ok(()) => self.carry_out(request, &token).await,
             Err(status) => Err((status, 0)),
@@ -296,6 +306,7 @@ impl Session {
             len: memory.len,
             offers: u32::from(memory.offers.bits()),
             emulated: u32::from(medium.is_emulated()),
+            losses: parts.losses,
         })
     }
 

@@ -52,12 +52,12 @@ impl FileMeta {
         Ok(Some(entry))
     }
 
-    fn lock(&self) -> Result<File, MetaError> {
+    fn lock(&self) -> Result<Lock, MetaError> {
         let path = self.directory.join("lock");
         let opened = File::options().create(true).truncate(false).write(true).open(&path);
         let file = opened.map_err(failed(&path))?;
         flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(&path)(error.into()))?;
-        Ok(file)
+        Ok(Lock(file))
     }
 
     /// A version that was not given since the machine started, and is above `known`: a loss of power may take back which were
@@ -99,6 +99,18 @@ impl FileMeta {
                 .map_err(failed(&records))?;
         }
         Ok(())
+    }
+}
+
+/// The lock, until it is dropped. It is given back by a call and not by closing the file: a child of a fork has the file
+/// open as well, and would keep the lock for as long as it lives.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Err(error) = flock(&self.0, FlockOperation::Unlock) {
+            tracing::error!(%error, "the lock of the metadata was not given back");
+        }
     }
 }
 
@@ -213,6 +225,19 @@ mod tests {
         assert_eq!(meta.get("servers/a").unwrap(), None);
         assert_eq!(meta.list("servers/").unwrap().len(), 0);
         meta.swap(put(b"beat"), &[("servers/a", None)]).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_child_that_has_the_lock_file_open_keeps_nobody_from_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let meta = FileMeta::open(directory.path()).unwrap();
+        let lock = meta.lock().unwrap();
+        // As a fork in the middle of a change leaves it.
+        let of_child = lock.0.try_clone().unwrap();
+        drop(lock);
+        let put = Change { key: "a", value: Some(b"one"), durable: false };
+        meta.swap(put, &[("a", None)]).unwrap().unwrap();
+        drop(of_child);
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Cluster {
         format!("s{index}")
     }
 
+    /// Where everything is.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Where a daemon's pieces are.
     pub(crate) fn directory_of(&self, index: usize) -> PathBuf {
         self.directory.path().join(Self::name(index))

@@ -1,6 +1,7 @@
 //! Stores of several daemons, each a process of its own that can be killed.
 #![cfg(test)]
 
+mod between;
 mod clients;
 mod copies;
 mod daemon;

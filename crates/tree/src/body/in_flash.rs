@@ -5,11 +5,12 @@
 //! there what these clients will read. Rejected: to write back before each and to let the kernel read and write, since an
 //! engine can place in between, in a part of a page that the kernel is about to overwrite. A WRITE is in the file below
 //! when it is answered, so that its client learns of a full disk. What only the kernel can do (a new length, holes, zeros)
-//! it does while no page of the range is in memory and none comes in.
+//! it does while no page of the range is in memory and none comes in. A file does not become one in flash while the kernel
+//! changes it ([`flash::to_change`]).
 
 use std::os::fd::AsFd as _;
 
-use flash::Use;
+use flash::{Use, Way};
 use rustix::io::Errno;
 
 use super::Span;
@@ -67,9 +68,11 @@ impl PlainFile {
         span: Span,
         change: impl FnOnce() -> Result<T, ShareError>,
     ) -> Result<T, ShareError> {
-        match self.in_flash() {
-            Some(pages) => pages.around(span.start, span.end.saturating_sub(span.start), change)?,
-            None => change(),
+        match self.to_change()? {
+            Some(Way::Pages(pages)) => {
+                pages.around(span.start, span.end.saturating_sub(span.start), change)?
+            }
+            _by_kernel => change(),
         }
     }
 

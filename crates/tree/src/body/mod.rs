@@ -135,6 +135,15 @@ pub trait Body: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Says that the kernel changes the bytes, through [`Body::kernel_file`], as long as the answer is held.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::Unsupported`] if the newest bytes are not the kernel's any more.
+    fn change_by_kernel(&self) -> Result<Option<flash::Changing>, ShareError> {
+        Ok(None)
+    }
+
     /// Whether ranges can share room with other files of the same file system.
     fn clones(&self) -> bool {
         false
@@ -166,6 +175,15 @@ pub trait Mappable {
         _pages: &flash::Share,
     ) -> Result<Arc<dyn Medium>, MapFailure> {
         self.map(range, OpenOptions::default())
+    }
+
+    /// Waits until nobody else decides how the body is mapped. Until the answer is dropped, nobody else does.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be asked which it is.
+    fn decide(&self) -> Result<Option<flash::Deciding>, ShareError> {
+        Ok(None)
     }
 
     /// Whether a region of the body is mapped lazily at present; then every other is too.

@@ -5,8 +5,9 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use flash::Way;
 use pmem::{CommitGroup, DurabilityClass, Medium, OpenOptions};
 use rustix::io::Errno;
 use tracing::error;
@@ -23,12 +24,14 @@ use crate::mounts::FileSystem;
 pub(crate) struct PlainFile {
     pub(super) fd: Arc<Handle>,
     file_system: FileSystem,
+    /// Which file it is, once somebody has asked.
+    inode: OnceLock<pmem::Inode>,
 }
 
 impl PlainFile {
     /// The bytes behind a descriptor.
     pub(crate) fn new(fd: Arc<Handle>, file_system: FileSystem) -> Self {
-        Self { fd, file_system }
+        Self { fd, file_system, inode: OnceLock::new() }
     }
 }
 
@@ -97,9 +100,10 @@ impl Body for PlainFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        if let Some(pages) = self.in_flash() {
-            return self.write_pages(&pages, bytes, offset);
-        }
+        let _changing = match self.to_change()? {
+            Some(Way::Pages(pages)) => return self.write_pages(&pages, bytes, offset),
+            other => other,
+        };
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pwrite(&*self.fd, &bytes[done..], offset + done as u64) {
@@ -167,6 +171,15 @@ impl Body for PlainFile {
         if self.in_flash().is_some() { None } else { Some(self.fd.as_fd()) }
     }
 
+    fn change_by_kernel(&self) -> Result<Option<flash::Changing>, ShareError> {
+        match self.to_change()? {
+            // It has become a file in flash since `kernel_file` was asked.
+            Some(Way::Pages(_)) => Err(ShareError::Unsupported),
+            Some(Way::Kernel(changing)) => Ok(Some(changing)),
+            None => Ok(None),
+        }
+    }
+
     fn clones(&self) -> bool {
         self.file_system.clones
     }
@@ -194,12 +207,34 @@ impl Mappable for PlainFile {
         Ok(flash::map_file(&self.another_descriptor()?, range.end, pages)?)
     }
 
+    fn decide(&self) -> Result<Option<flash::Deciding>, ShareError> {
+        // Other classes are mapped in one way only.
+        let is_either = self.file_system.class == DurabilityClass::Storage;
+        Ok(if is_either { Some(flash::Deciding::of(self.inode()?)) } else { None })
+    }
+
     fn pages(&self) -> Option<flash::FileStats> {
         self.in_flash().map(|pages| pages.stats())
     }
 }
 
 impl PlainFile {
+    /// How the bytes are changed at present; `None`: by the kernel always, since the file is of a class that is memory already.
+    pub(super) fn to_change(&self) -> Result<Option<Way>, ShareError> {
+        if self.file_system.class != DurabilityClass::Storage {
+            return Ok(None);
+        }
+        Ok(Some(flash::to_change(self.fd.as_fd(), self.inode()?)))
+    }
+
+    fn inode(&self) -> Result<pmem::Inode, ShareError> {
+        if let Some(inode) = self.inode.get() {
+            return Ok(*inode);
+        }
+        let stat = rustix::fs::fstat(&*self.fd)?;
+        Ok(*self.inode.get_or_init(|| (stat.st_dev, stat.st_ino)))
+    }
+
     /// A descriptor for a medium, of a file that has lost no bytes.
     fn another_descriptor(&self) -> Result<File, ShareError> {
         if CommitGroup::is_file_poisoned(&*self.fd).unwrap_or(true) {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use flash::Deciding;
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
 use remote::host::PushConnection;
@@ -88,10 +89,13 @@ async fn map(
         check_range(open, &asked)?;
         // The descriptor lasts as long as the region.
         let place = open.another_place().or_status()?;
-        let medium = medium(call, open, share, &asked).await?;
+        let (medium, deciding) = medium(call, open, share, &asked).await?;
         let region = new_region(call, open, granted, &asked, engine, (medium, place))?;
         let region = Arc::new(region);
-        if mapping::enter(call.push(), open, &region)? {
+        let has_entered = mapping::enter(call.push(), open, &region)?;
+        // From here on the region says how the file is mapped.
+        drop(deciding);
+        if has_entered {
             break region;
         }
     };
@@ -163,19 +167,21 @@ async fn medium(
     open: &Arc<Open>,
     share: &Share,
     asked: &MapRequest,
-) -> Result<Arc<dyn Medium>, NtStatus> {
+) -> Result<(Arc<dyn Medium>, Option<Deciding>), NtStatus> {
     let open = Arc::clone(open);
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(WRITES);
     let promised = open.entry.class();
     let commits = asked.rights.contains(Rights::FLUSH);
-    let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
+    let work = move || -> Result<(Arc<dyn Medium>, Option<Deciding>), NtStatus> {
         let size = open.entry.data_size().or_status()?;
         // The first lazy mapping of a server makes the memory for pages.
         let pages = open.tree.share().and_then(|share| share.pages_of(promised, size)).cloned();
         let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
-        // One file has one kind of mapping at a time: each kind has the newest bytes where the other does not look.
+        // One file has one kind of mapping at a time: each kind has the newest bytes where the other does not look. So one request
+        // at a time decides it, by whatever share.
+        let deciding = bytes.decide().or_status()?;
         let is_mapped = !Region::all_of(&open.node).is_empty();
         let is_lazy = bytes.is_mapped_lazily() || (pages.is_some() && !is_mapped);
         let pages = pages.filter(|_| is_lazy);
@@ -201,7 +207,7 @@ async fn medium(
             // One-sided commits make bytes durable and do not sync names.
             persist::persist_name(&open)?;
         }
-        Ok(medium)
+        Ok((medium, deciding))
     };
     call.blocking(InlineIo::CachedReads, work).await?
 }
