@@ -182,8 +182,7 @@ def test_ctrl_c_ends_a_wait(place):
         f"store = landfast.Store({place!r})\n"
         "store.create('w', 4096, durability='volatile', ephemeral=True)\n"
         "region = store.map('w')\n"
-        "print('waits', flush=True)\n"
-        "try:\n    region.wait_above(0, 0, 60)\n"
+        "try:\n    print('waits', flush=True)\n    region.wait_above(0, 0, 60)\n"
         "except KeyboardInterrupt:\n    store.free('w'); sys.exit(7)\n"
     )
     import sys

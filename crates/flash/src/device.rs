@@ -89,7 +89,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Pages that came from a faster directory, for the operator.
-    fn from_tier(&self) -> u64 {
+    fn tier_bytes(&self) -> u64 {
         0
     }
 

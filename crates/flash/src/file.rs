@@ -103,7 +103,7 @@ impl FlashFile {
         FileStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
-            from_tier: self.device.from_tier(),
+            from_tier: self.device.tier_bytes(),
             engine_fetches: self.engine_fetches.load(Ordering::Relaxed),
             dirty: self.dirt.count(&self.pool().table) as u64 * FRAME,
             lost: self.dirt.lost_count() as u64,

@@ -119,7 +119,7 @@ impl Device for Tiered {
         self.below.backing()
     }
 
-    fn from_tier(&self) -> u64 {
+    fn tier_bytes(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 

@@ -39,6 +39,10 @@ fn shake_hands(
     let policy = if offer.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
     let mut handshake = Handshake::new(Arc::clone(&offer.exports), policy, &mut output);
     loop {
+        // Whatever its client asks, and however slowly it reads.
+        if Instant::now() >= until {
+            return Err(Ending::PeerSlow);
+        }
         let (len, event) = handshake.handle(input.unread(), &mut output)?;
         input.consume(len);
         if !output.is_empty() && (!matches!(event, Event::Answered) || output.len() > BATCH) {

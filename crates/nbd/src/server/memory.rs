@@ -298,7 +298,8 @@ mod tests {
         drop(held);
         let first = came.recv().unwrap();
         let second = came.recv().unwrap();
-        (much.join().unwrap(), little.join().unwrap());
+        much.join().unwrap();
+        little.join().unwrap();
         assert!([first, second].contains(&"much"));
         assert!(memory.lock().waiting.is_empty());
     }

@@ -176,8 +176,12 @@ impl Wire {
     }
 
     fn send_records(&self, connection: &mut ServerConnection) -> io::Result<()> {
+        let until = Instant::now() + SEND_LIMIT;
         while connection.wants_write() {
             connection.write_tls(&mut Raw(&self.socket))?;
+            if connection.wants_write() && Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
         Ok(())
     }
@@ -207,8 +211,21 @@ impl Wire {
         }
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        Raw(&self.socket).write_all(bytes)
+    /// A client that takes a byte at times is as slow as one that takes none.
+    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        let until = Instant::now() + SEND_LIMIT;
+        while !bytes.is_empty() {
+            match Raw(&self.socket).write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if !bytes.is_empty() && Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
     }
 
     // Ends a wait for bytes after this long; `None` for never.
@@ -285,7 +302,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time in which a client has to take a part of what is sent to it.
+/// Time in which a client has to take a part of what is sent to it: [`PART`] bytes, or a record of TLS.
 const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
 const WHOLE_MIN: usize = 16 << 10;

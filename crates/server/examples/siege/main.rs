@@ -148,7 +148,7 @@ fn save_credits(wire: &mut Wire, count: u16) {
 }
 
 /// Each line with its attack, in the order of the ledger.
-const LINES: [(&str, Line); 20] = [
+const LINES: [(&str, Line); 21] = [
     ("strangers", connections::strangers),
     ("guests", connections::guests),
     ("logons_under_way", connections::logons),

@@ -30,11 +30,11 @@ impl Unconfirmed {
 
     /// The region was mapped at these copies.
     pub(super) fn mapped(&mut self, now: Vec<Vec<(String, u64)>>) {
-        let goes_on = |(before, now): (&Vec<(String, u64)>, &Vec<(String, u64)>)| {
-            before.iter().any(|copy| now.contains(copy))
-        };
         let mut pieces = self.known.iter().zip(&now);
-        let lost = pieces.find(|pair| !goes_on(*pair)).map(|(before, _)| before);
+        let is_lost = |before: &[(String, u64)], now: &[(String, u64)]| {
+            !before.iter().any(|copy| now.contains(copy))
+        };
+        let lost = pieces.find(|(before, now)| is_lost(before, now)).map(|(before, _)| before);
         if let Some(before) = lost
             && self.span.is_some()
         {

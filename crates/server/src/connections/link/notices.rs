@@ -44,12 +44,11 @@ impl Link {
         links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
         let count = |link: &Arc<Self>| link.account.held(what);
         if what == Resource::Backlog {
-            let is_slow = |link: &&Arc<Self>| {
-                link.is_slow() && count(link) > 0 && !std::ptr::eq(&***link, self)
-            };
+            let is_slow = |link: &&Arc<Self>| link.is_slow() && !std::ptr::eq(&***link, self);
             let slow = links.iter().filter(is_slow);
             // Those that were told before have room to return still.
-            if slow.map(|link| link.cut()).count() > 0 {
+            let returned: usize = slow.inspect(|link| link.cut()).map(count).sum();
+            if returned >= amount {
                 return true;
             }
         }
