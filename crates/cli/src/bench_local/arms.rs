@@ -130,7 +130,9 @@ fn device(name: &'static str, device: Box<dyn BlockDevice>) -> Result<Box<dyn Ar
 
 fn tail(site: &Site) -> Result<Box<dyn Arm>, String> {
     let store = LocalStore::of_medium(medium(site)?);
-    let log = TailLog::create(vec![Box::new(store)], &CreateOptions::default());
+    // Its blocks have been written, as those of the other arms.
+    let options = CreateOptions { replace: true, ..CreateOptions::default() };
+    let log = TailLog::create(vec![Box::new(store)], &options);
     Ok(boxed(Tail { log: log.map_err(|error| error.to_string())? }))
 }
 

@@ -147,8 +147,13 @@ impl Peer {
     ) -> Result<(), End> {
         let Some(smb) = &mut self.smb else { return Ok(()) };
         self.mailbox.attend(fetched);
-        let mut out = self.mailbox.buffer(0);
+        let mut out = self.mailbox.buffer(inspect::answer_len(frame));
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
+        // Shorter than was asked for, and it may wait.
+        if out.capacity() > ANSWER_SLACK && out.len() < out.capacity() / 4 {
+            let exact = out.clone();
+            self.mailbox.recycle(mem::replace(&mut out, exact));
+        }
         // Items that the handling posted, above all an RDMA Write, come before its answer.
         self.mailbox.collect(&mut self.items);
         self.made_bytes += out.len();
@@ -251,5 +256,7 @@ const CONGESTED_AT: usize = 4 << 20;
 pub(super) const BACKLOG_TURN: usize = 128;
 /// The cost of a waiting request beside its bytes, so that empty requests count too.
 pub(super) const WAITING_COST: usize = 128;
+/// An answer in a longer buffer is copied, if it fills less than a quarter of that.
+const ANSWER_SLACK: usize = 1024;
 /// A frame buffer larger than this is not reused.
 const FRAME_KEEP_MAX: usize = 1 << 20;

@@ -99,6 +99,19 @@ fn look_at_write(pdu: &[u8]) -> Look {
     Look { fetch, ..HERE }
 }
 
+/// Bytes of the frame that answers a request which is handled here, about: those that a READ asks for, and few more.
+pub(super) fn answer_len(frame: &[u8]) -> usize {
+    match (Header::parse(frame), ReadRequest::parse(frame)) {
+        (Ok(header), Ok(request))
+            if header.command == Command::READ && !is_remote(request.channel) =>
+        {
+            let len = usize::try_from(request.length.min(HERE_MAX)).expect("32 bits fit usize");
+            len + ANSWER_OVERHEAD
+        }
+        _ => 0,
+    }
+}
+
 /// The descriptors of a WRITE, as bytes.
 pub(super) fn descriptors(pdu: &[u8]) -> Option<&[u8]> {
     WriteRequest::parse(pdu).ok().map(|request| request.channel_info)
@@ -111,6 +124,8 @@ fn is_remote(channel: Channel) -> bool {
 /// Longest READ and WRITE handled on the engine thread: copying it takes about 10 µs, less than
 /// going to a task and back.
 const HERE_MAX: u32 = 64 * 1024;
+/// The prefix, the header and the fixed part of an answer to READ, and some more.
+const ANSWER_OVERHEAD: usize = 256;
 /// Longest frame handled there: the frame of such a WRITE.
 const LONGEST: usize = HERE_MAX as usize + framing::FRAME_OVERHEAD_MAX;
 

@@ -117,7 +117,7 @@ mod tests {
         let link = silent_link(&rig, None);
         let mut progress = Progress::default();
         for second in 0..100 {
-            progress.received += WRITE_PROGRESS_WANTED / 5;
+            progress.received += WRITE_PROGRESS_WANTED.div_ceil(5);
             progress.look(begin + Duration::from_secs(second), &link, HALF).unwrap();
             assert!(!link.is_slow() || second < 10, "{second} s");
         }
