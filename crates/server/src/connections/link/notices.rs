@@ -26,7 +26,8 @@ impl Link {
     }
 
     /// Ends the connection that holds most, of those that share the bound of which `amount` more is not left. False if
-    /// it is this one. Where some hold a message of which the rest comes slowly, or not at all, all of these end instead.
+    /// it is this one. Those that hold a message of which the rest comes slowly, or not at all, end first: if
+    /// they return enough, no other does.
     ///
     /// All connections are gone through once for each that ends, not for each time: the one that was told to end is
     /// taken for the fullest as long as it holds more than this one.

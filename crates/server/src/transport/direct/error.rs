@@ -56,12 +56,14 @@ pub(super) enum End {
     /// The peer takes answers too slowly, or not at all.
     #[error("peer does not take its answers")]
     PeerDoesNotRead,
-    /// The peer serves the server's RDMA Reads too slowly for those who wait for the memory, or none could be posted for
-    /// a minute.
-    #[error(
-        "peer serves RDMA Reads slowly, and others wait for the memory; or its user's connections hold all of it"
-    )]
+    /// The peer serves the server's RDMA Reads too slowly for those who wait for the memory.
+    #[error("peer serves RDMA Reads slowly, and others wait for the memory")]
     PeerServesSlowly,
+    /// There was no memory to read into.
+    #[error(
+        "no memory for a minute to fetch what a WRITE names: other connections of its user hold all that it may have"
+    )]
+    LocalStagingScarce,
     /// The peer has begun a message, and sends no more of it.
     #[error("peer sent a part of a message, and no more of it for a minute")]
     PeerSendsHalf,

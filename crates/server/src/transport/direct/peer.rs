@@ -299,9 +299,8 @@ impl Peer {
         }
         let awaited = Awaited {
             is_sending: self.wants_to_send(),
-            // Also where it has no memory to read into: others of its user may hold all of that.
-            is_fetching: self.transfers.is_reading()
-                || (self.transfers.has_waiting() && !self.is_behind()),
+            is_fetching: self.transfers.is_reading(),
+            is_starved: self.transfers.has_waiting() && !self.is_behind(),
             is_mid_message: matches!(&self.stage, Stage::Up(smbd) if smbd.is_mid_message()),
         };
         self.progress.look(now, &self.link, awaited)?;

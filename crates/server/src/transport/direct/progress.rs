@@ -22,6 +22,7 @@ pub(super) struct Progress {
     pub(super) received: u64,
     sending: Option<Patience>,
     fetching: Option<Patience>,
+    starving: Option<Patience>,
     receiving: Option<Patience>,
     /// Since when the rest of a message is awaited in this span, and what had come then.
     span: Option<(Instant, u64)>,
@@ -34,6 +35,8 @@ pub(super) struct Awaited {
     pub(super) is_sending: bool,
     /// That the peer serves RDMA Reads.
     pub(super) is_fetching: bool,
+    /// Memory to read into: others of its user may hold all of that.
+    pub(super) is_starved: bool,
     /// The rest of a message.
     pub(super) is_mid_message: bool,
 }
@@ -44,7 +47,7 @@ impl Progress {
         &mut self,
         now: Instant,
         link: &Link,
-        Awaited { is_sending, is_fetching, is_mid_message }: Awaited,
+        Awaited { is_sending, is_fetching, is_starved, is_mid_message }: Awaited,
     ) -> Result<(), End> {
         let wanted = || link.wanted_answers();
         if is_slow(&mut self.sending, now.into(), is_sending.then_some(self.sent), wanted) {
@@ -53,6 +56,10 @@ impl Progress {
         let wanted = || link.wanted_requests();
         if is_slow(&mut self.fetching, now.into(), is_fetching.then_some(self.fetched), wanted) {
             return Err(End::PeerServesSlowly);
+        }
+        let moved = is_starved.then_some(self.fetched);
+        if is_slow(&mut self.starving, now.into(), moved, || None) {
+            return Err(End::LocalStagingScarce);
         }
         let moved = is_mid_message.then_some(self.received);
         if is_slow(&mut self.receiving, now.into(), moved, || None) {
@@ -95,7 +102,8 @@ mod tests {
     use super::*;
     use crate::push::tests::rig::{Rig, silent_link};
 
-    const HALF: Awaited = Awaited { is_sending: false, is_fetching: false, is_mid_message: true };
+    const HALF: Awaited =
+        Awaited { is_sending: false, is_fetching: false, is_starved: false, is_mid_message: true };
 
     #[tokio::test]
     async fn a_message_that_stays_half_sent_ends_its_connection_after_a_minute() {
@@ -109,6 +117,19 @@ mod tests {
         }
         let ended = progress.look(at(60), &link, HALF);
         assert!(matches!(ended, Err(End::PeerSendsHalf)), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn a_write_whose_bytes_cannot_be_fetched_ends_its_connection_after_a_minute() {
+        let (rig, begin) = (Rig::new(), Instant::now());
+        let link = silent_link(&rig, None);
+        let mut progress = Progress::default();
+        let starved = Awaited { is_starved: true, is_mid_message: false, ..HALF };
+        for second in 0..60 {
+            progress.look(begin + Duration::from_secs(second), &link, starved).unwrap();
+        }
+        let ended = progress.look(begin + Duration::from_secs(60), &link, starved);
+        assert!(matches!(ended, Err(End::LocalStagingScarce)), "{ended:?}");
     }
 
     #[tokio::test]
