@@ -52,21 +52,55 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally)
 }
 
-/// What the seed that found it said, or that none did.
+/// What the seed that found it said, or that none did. A seed that fails without the fault as well finds nothing: it is named,
+/// and those behind it run.
 fn find(number: usize, simulator: &Path, seconds: u64) -> Result<Result<String, String>, Failure> {
-    let (limit, most) = (seconds.to_string(), u32::MAX.to_string());
-    let finished = Step::new(simulator)
-        .args(["run", "--first", "--seeds", &most, "--limit", &limit])
-        .env(VARIABLE, number.to_string())
-        .limit(Duration::from_secs(seconds + 60))
-        .quiet()
-        .finish()?;
-    let fault = finished.stdout.lines().find(|line| line.starts_with("FAULT"));
-    Ok(match (finished.status.code(), fault) {
-        (Some(1), Some(fault)) => Ok(format!("found: {fault}")),
-        (Some(0), None) => Err(format!("not found in {seconds} s")),
-        _ => Err(format!("the simulator has ended early: {}", tail(&finished.stdout))),
-    })
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut from = 0;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).as_secs().max(1);
+        let (first, limit) = (from.to_string(), left.to_string());
+        let most = u32::MAX.to_string();
+        let finished = Step::new(simulator)
+            .args(["run", "--first", "--from", &first, "--seeds", &most, "--limit", &limit])
+            .env(VARIABLE, number.to_string())
+            .limit(Duration::from_secs(left + 60))
+            .quiet()
+            .finish()?;
+        let fault = finished.stdout.lines().find(|line| line.starts_with("FAULT"));
+        let seed = fault.and_then(seed_of);
+        match (finished.status.code(), fault, seed) {
+            (Some(1), Some(fault), Some(seed)) if is_sound(simulator, seed)? => {
+                return Ok(Ok(format!("found: {fault}")));
+            }
+            (Some(1), Some(_), Some(seed)) => {
+                println!("  seed {seed} fails without the fault as well");
+                from = seed + 1;
+            }
+            (Some(0), None, _) => return Ok(Err(format!("not found in {seconds} s"))),
+            _ => {
+                let said = tail(&finished.stdout);
+                return Ok(Err(format!("the simulator has ended early: {said}")));
+            }
+        }
+        if Instant::now() >= end {
+            return Ok(Err(format!("not found in {seconds} s")));
+        }
+    }
+}
+
+/// The seed that a line `FAULT seed N: ...` is of.
+fn seed_of(line: &str) -> Option<u64> {
+    let (number, _) = line.strip_prefix("FAULT seed ")?.split_once(':')?;
+    number.parse().ok()
+}
+
+/// Whether the seed passes with all faults asleep.
+fn is_sound(simulator: &Path, seed: u64) -> Result<bool, Failure> {
+    let seed = seed.to_string();
+    let finished =
+        Step::new(simulator).args(["run", "--from", &seed, "--seeds", "1"]).quiet().finish()?;
+    Ok(finished.status.success())
 }
 
 /// Seeds that run without a fault first.
@@ -75,6 +109,12 @@ const SOUND: &str = "200";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_seed_of_a_fault_is_read_from_its_line() {
+        assert_eq!(seed_of("FAULT seed 3086: it does not heal: member 0"), Some(3086));
+        assert_eq!(seed_of("1000 seeds"), None);
+    }
 
     #[test]
     fn each_fault_has_its_places_and_asks_for_its_number() {

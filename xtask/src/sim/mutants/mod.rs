@@ -2,7 +2,7 @@
 
 mod faults;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -64,24 +64,46 @@ fn verdict(found: &Result<String, String>) -> &str {
     }
 }
 
-// What the seed that found it said, or that none did.
+// What the seed that found it said, or that none did. A seed that fails without the fault as well finds nothing: it is named,
+// and those behind it run.
 fn find(
     number: usize,
     simulator: &Simulator,
     seconds: u64,
 ) -> Result<Result<String, String>, Failure> {
-    let (seconds, asked) = (seconds.to_string(), format!("{VARIABLE}={number}"));
-    let more = ["--first", "--keep", "--limit", &seconds, "--variable", &asked];
-    let finished = simulator.run(0, u64::from(u32::MAX), &more)?;
-    let mut said = finished.stdout.lines().skip_while(|line| !line.starts_with("fault"));
-    Ok(match (finished.status.code(), said.next(), said.next()) {
-        (Some(1), Some(plan), Some(fault)) => Ok(format!("found: {} ({plan})", fault.trim())),
-        (Some(0), ..) => Err(format!("not found in {seconds} s")),
-        _ => Err(format!(
-            "the simulator has ended early: {}",
-            crate::process::tail(&finished.stdout)
-        )),
-    })
+    let asked = format!("{VARIABLE}={number}");
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut from = 0;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
+        let more = ["--first", "--keep", "--limit", &left, "--variable", &asked];
+        let finished = simulator.run(from, u64::from(u32::MAX), &more)?;
+        let mut said = finished.stdout.lines().skip_while(|line| !line.starts_with("fault"));
+        let (plan, fault) = (said.next(), said.next());
+        match (finished.status.code(), plan, fault, plan.and_then(seed_of)) {
+            (Some(1), Some(plan), Some(fault), Some(seed)) => {
+                if simulator.run(seed, 1, &[])?.status.success() {
+                    return Ok(Ok(format!("found: {} ({plan})", fault.trim())));
+                }
+                println!("  seed {seed} fails without the fault as well");
+                from = seed + 1;
+            }
+            (Some(0), ..) => return Ok(Err(format!("not found in {seconds} s"))),
+            _ => {
+                let said = crate::process::tail(&finished.stdout);
+                return Ok(Err(format!("the simulator has ended early: {said}")));
+            }
+        }
+        if Instant::now() >= end {
+            return Ok(Err(format!("not found in {seconds} s")));
+        }
+    }
+}
+
+/// The seed that a line `fault seed=N,...` is of.
+fn seed_of(line: &str) -> Option<u64> {
+    let plan = line.strip_prefix("fault seed=")?;
+    plan.split(',').next()?.parse().ok()
 }
 
 /// Seeds that run without a fault first.
@@ -90,6 +112,12 @@ const SOUND: u64 = 50;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_seed_of_a_fault_is_read_from_its_plan() {
+        assert_eq!(seed_of("fault seed=490,work=rivals,clients=1"), Some(490));
+        assert_eq!(seed_of("1000 seeds"), None);
+    }
 
     #[test]
     fn each_fault_has_its_places_and_asks_for_its_number() {
