@@ -46,6 +46,16 @@ impl Core {
         }
     }
 
+    /// Makes durable what the volumes have, and frees its records; `false` where all of it is. The ring has no room to want.
+    pub(super) fn flush_applied(&mut self) -> bool {
+        if self.applied <= self.order.start() || !self.checkpoint.is_idle() || self.has_failed {
+            return false;
+        }
+        self.checkpoint = Checkpoint::Flushing;
+        self.act(Action::FlushVolumes(self.applied));
+        true
+    }
+
     // A mixture is one no more when what made it so is durable.
     fn label_lags(&self) -> bool {
         matches!(self.label.contents, Contents::MixedUntil(at) if self.applied >= at)

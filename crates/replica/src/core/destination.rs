@@ -338,9 +338,13 @@ impl Core {
         }
         let contents = self.label.contents;
         let Some(following) = self.destination().and_then(|it| it.source.as_mut()) else { return };
-        if !matches!(following.stage, Stage::Told(_)) {
+        let Stage::Told(told) = &following.stage else { return };
+        let (from, chain) = (told.from, told.chain);
+        // A ring that begins anew forgets records that the volumes have, and may lose in a crash: they are made durable first.
+        if !self.goes_on(from, chain) && self.flush_applied() {
             return;
         }
+        let Some(following) = self.destination().and_then(|it| it.source.as_mut()) else { return };
         let Stage::Told(told) = std::mem::replace(&mut following.stage, Stage::Answered) else {
             return;
         };
@@ -360,6 +364,12 @@ impl Core {
         if let Stage::Keeping(told) = std::mem::replace(&mut following.stage, Stage::Answered) {
             self.cut(*told);
         }
+    }
+
+    // Whether what the source sends from there on follows what this ring has.
+    fn goes_on(&self, from: Lsn, chain: u32) -> bool {
+        (self.order.start()..=self.order.end()).contains(&from)
+            && self.order.chain_at(from) == Some(chain)
     }
 
     fn cut(&mut self, told: Told) {

@@ -38,7 +38,8 @@ impl Core {
                 || stream.copying.is_some()
                 || committed.0 >= stream.told_committed.0.saturating_add(untold_max);
             let is_told = stream.told_committed >= committed;
-            if !is_told && is_due && stream.sent >= placed.min(limit) {
+            // Also where the next record has no room there: what it is told of is what makes room.
+            if !is_told && is_due {
                 stream.told_committed = committed;
                 actions.push(Action::Send(peer, Message::Committed { epoch, to: committed }));
             }

@@ -111,6 +111,36 @@ fn what_a_source_says_is_committed_is_applied_only_once_the_label_says_so_even_i
 }
 
 #[test]
+fn a_ring_begins_anew_only_when_what_was_applied_of_it_is_durable_in_the_volumes() {
+    let again = Peer { connection: 2, ..SOURCE };
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let end = Lsn(3 * LEN);
+    let told = core.step(3, Event::Said(SOURCE, follow(end, 3, end)));
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+    core.step(5, Event::AppliedTo(end));
+    core.step(6, Event::Lost(SOURCE));
+    core.step(7, Event::Accepted(again));
+    core.step(8, Event::Said(again, hello()));
+    // The source's ring begins behind a record that changes nothing: it has no copies to send.
+    let from = Lsn(end.0 + LEN);
+    let mut said = core.step(9, Event::Said(again, follow(from, 9, from)));
+    let flushes = |actions: &[Action]| actions.contains(&Action::FlushVolumes(end));
+    assert!(flushes(&said), "{said:?}");
+    let begins_anew = |actions: &[Action]| {
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::StoreLabel(label) if label.start == from))
+    };
+    assert!(!begins_anew(&said));
+    said = core.step(10, Event::VolumesDurable(end));
+    assert!(!begins_anew(&said), "the label says first what is durable");
+    said = core.step(11, Event::LabelStored(ordered_label(&said)));
+    assert!(begins_anew(&said), "{said:?}");
+}
+
+#[test]
 fn records_behind_the_end_or_of_another_connection_are_not_received() {
     let mut core = member(3);
     core.step(1, Event::Accepted(SOURCE));
@@ -457,6 +487,60 @@ fn source_of_two() -> (Core, Peer) {
     core.step(11, Event::Said(peer, Message::Stored { version }));
     assert_eq!(core.status().in_sync, MemberSet(0b11));
     (core, peer)
+}
+
+#[test]
+fn a_member_whose_ring_has_no_room_for_the_next_record_is_told_what_is_committed() {
+    let (mut core, peer) = source_of_two();
+    let longest = u32::try_from(config().capacity / 2 - 64).unwrap();
+    let draft = |stored| Draft {
+        kind: Kind::Write,
+        encoding: Encoding::Plain,
+        stored,
+        offset: 0,
+        len: u64::from(stored),
+        volume: 0,
+        time_ns: 0,
+    };
+    let (kept, mut now) = (Lsn(2 * LEN), 12);
+    let mut step = |core: &mut Core, event| {
+        now += 1;
+        core.step(now, event)
+    };
+    let durable = |to| Message::Durable { placed: to, to, applied: kept, start: kept };
+    step(&mut core, Event::Said(peer, durable(kept)));
+    core.submit(draft(64), |_| 0).unwrap();
+    let long = core.status().end;
+    core.submit(draft(longest), |_| 0).unwrap();
+    let end = core.status().end;
+    step(&mut core, Event::Placed(kept));
+    step(&mut core, Event::Placed(long));
+    step(&mut core, Event::RingDurable(end));
+    step(&mut core, Event::Shipped(peer, end));
+    step(&mut core, Event::Said(peer, durable(end)));
+    assert_eq!(core.status().committed, end);
+    // Here it is applied, durable and forgotten: there is room.
+    step(&mut core, Event::Applied(kept));
+    step(&mut core, Event::Applied(long));
+    for to in [kept, end] {
+        let told = step(&mut core, Event::VolumesDurable(to));
+        step(&mut core, Event::LabelStored(ordered_label(&told)));
+    }
+    assert_eq!(core.status().start, end);
+    core.submit(draft(longest), |_| 0).unwrap();
+    let next = core.status().end;
+    assert!(next > kept.plus(config().capacity), "it has no room there");
+    // What fills the ring up to where it begins again is sent, and the record behind that is not.
+    let lap = Lsn(config().capacity);
+    step(&mut core, Event::Placed(end));
+    step(&mut core, Event::Placed(lap));
+    step(&mut core, Event::RingDurable(lap));
+    step(&mut core, Event::Shipped(peer, lap));
+    let mut told = step(&mut core, Event::Said(peer, durable(lap)));
+    assert_eq!(core.status().committed, lap);
+    told.extend(core.step(100_000_000, Event::Tick));
+    let is_told = |action: &Action| matches!(action, Action::Send(_, Message::Committed { to, .. }) if *to == lap);
+    assert!(told.iter().any(is_told), "{told:?}");
 }
 
 #[test]
