@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Once an operation is deferred, everything the peer sends later queues behind it, so that
-//! operations keep the order of the peer whatever medium they touch.
+//! operations keep the order of the peer whatever medium they touch. An atomic that waits for its turn among the
+//! requests ([`super::responder`]) is not deferred: a Write behind it is placed before it, as RFC 5040 §5.5 lets it be.
 
 use std::sync::Arc;
 

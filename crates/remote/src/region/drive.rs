@@ -1,5 +1,6 @@
 //! The progress of a region's operations: room, posting, completion, and mapping again.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, ChannelError, READ_MAX};
@@ -53,6 +54,9 @@ impl<M: Messages> RemoteRegion<M> {
         order: Order,
         post: impl FnOnce(&mut Channel) -> Result<(), ChannelError>,
     ) -> Outcome<(), M> {
+        if order == Order::Free {
+            self.await_stores_before_a_write(offset..offset + wide(bytes.len()))?;
+        }
         if self.channel.is_some() && !self.unconfirmed.has_room(bytes.len()) {
             self.commit_unconfirmed()?;
             self.check_unbroken()?;
@@ -110,6 +114,21 @@ impl<M: Messages> RemoteRegion<M> {
         if let Some(newest) = self.pending.iter().rposition(is_open_commit) {
             self.await_pending(newest + 1)?;
         }
+        self.check_unbroken()
+    }
+
+    // The peer carries requests out in their order, an Atomic Write behind a read, but places a Write when it comes
+    // (RFC 5040 §5.5): posted behind a store of the same bytes that waits there, it would be undone by it.
+    fn await_stores_before_a_write(&mut self, range: Range<u64>) -> Outcome<(), M> {
+        let Some(channel) = self.channel.as_ref().filter(|one| one.has_atomic_write()) else {
+            return Ok(());
+        };
+        let Some(word) = self.unconfirmed.open_store(&range, channel.completed()) else {
+            return Ok(());
+        };
+        let commit = Kind::Commit(word.clone());
+        self.submit(commit, |channel, sequence| channel.commit(sequence, word))?;
+        self.finish_last(&mut [])?;
         self.check_unbroken()
     }
 

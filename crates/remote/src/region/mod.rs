@@ -12,6 +12,8 @@
 //!
 //! Every operation gets a sequence number. A write is copied to the [`unconfirmed`] ones before it is
 //! posted and stays there until a commit that was posted after it and covers it was acknowledged.
+//! A write of bytes that an atomic write before it stores waits until that one has been carried out, as the peer orders
+//! no Write behind it.
 //! When push ends in good order (a recall), everything outstanding completes and one last commit
 //! confirms every write before the registration goes back. When it ends in disorder (the connection
 //! dies), what the server has done is unknown, so the unconfirmed writes and the unanswered

@@ -84,6 +84,15 @@ impl Unconfirmed {
         self.entries.push_back(Entry { sequence, range, start, order, is_durable: false });
     }
 
+    /// The newest store of a word within `range` that was posted after everything the peer has answered, if there is one.
+    pub(crate) fn open_store(&self, range: &Range<u64>, answered: Sequence) -> Option<Range<u64>> {
+        let posted_after = self.entries.iter().rev().take_while(|entry| entry.sequence > answered);
+        let mut stores = posted_after.filter(|entry| entry.order == Order::BehindCommits);
+        let within =
+            |entry: &&Entry| entry.range.start < range.end && range.start < entry.range.end;
+        stores.find(within).map(|entry| entry.range.clone())
+    }
+
     /// Handles the acknowledgement of a commit of `range` that was posted at `sequence`.
     pub(crate) fn committed(&mut self, sequence: Sequence, range: &Range<u64>) {
         for entry in &mut self.entries {

@@ -1,7 +1,7 @@
 //! How long requests keep a thread that others wait for: a reactor of the runtime, an engine.
 //!
-//! Two looks at the clock for each frame; a turn that took too long is counted with its command. What is
-//! measured is the time on the wall: a thread that the system takes away meanwhile counts too.
+//! One look at the clock for each frame: the end of a turn is where the next one begins. A turn that took too long is
+//! counted with its command. What is measured is the time on the wall: a thread that the system takes away meanwhile counts too.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,9 +50,10 @@ impl Reactor {
         self.clock.now()
     }
 
-    /// A request has had its turn, which began then.
-    pub(crate) fn note(&self, begun: Instant, command: Command) {
-        let took = self.clock.now().saturating_duration_since(begun);
+    /// A request has had its turn, which began at `begun`. Returns the end of the turn.
+    pub(crate) fn note(&self, begun: Instant, command: Command) -> Instant {
+        let now = self.clock.now();
+        let took = now.saturating_duration_since(begun);
         if took > REACTOR_TURN_MAX {
             let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             // A command that nobody knows counts as the last one, which no client may send.
@@ -61,6 +62,7 @@ impl Reactor {
             slow.longest_us.fetch_max(us, Ordering::Relaxed);
             debug!(?command, us, "a request kept a thread that others wait for");
         }
+        now
     }
 
     /// How many took too long.

@@ -22,7 +22,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{self, Duration};
 
 use smb::framing;
 use tokio::io::Interest;
@@ -161,13 +161,16 @@ impl Peer {
                         return self.finish().await;
                     }
                     was_busy = true;
-                    self.served.link().hear();
+                    let heard = self.served.core().connections.reactor.begin();
+                    self.served.link().hear(heard);
+                    let mut begun = Some(heard);
                     let connections = &self.served.core().connections.counters.connections;
                     self.out.turn.look(connections.load(Ordering::Relaxed));
                     if self.out.turn.charge_bytes(got) {
                         yield_now().await;
+                        begun = None;
                     }
-                    self.handle_input().await?;
+                    self.handle_input(begun).await?;
                 }
                 Some(outgoing) = self.queue.recv() => {
                     was_busy = true;
@@ -311,7 +314,8 @@ impl Peer {
         }
     }
 
-    async fn handle_input(&mut self) -> Result<(), End> {
+    /// Handles what has come. `begun`: the turn of the first request began then.
+    async fn handle_input(&mut self, begun: Option<time::Instant>) -> Result<(), End> {
         let limit = if self.served.is_stranger() {
             UNAUTHENTICATED_FRAME_MAX
         } else {
@@ -320,13 +324,16 @@ impl Peer {
                 .unwrap_or(usize::MAX)
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
+        // Where the turn of the request before ended, unless something was waited for since.
+        let mut ended = begun;
         loop {
             if self.served.connection.link.is_crowded() {
+                ended = None;
                 self.write().await?;
                 self.make_request_room().await?;
             }
             let Some(frame) = self.input.next_frame(limit)? else { break };
-            let mut begun = self.served.core().connections.reactor.begin();
+            let mut begun = ended.unwrap_or_else(|| self.served.core().connections.reactor.begin());
             let mut before = self.out.len();
             let mut handled = self.served.connection.handle(frame, self.out.bytes());
             if let Ok(Some(unproven)) = handled {
@@ -337,23 +344,23 @@ impl Peer {
                 let proven = self.served.connection.handle_proven(proven, self.out.bytes());
                 handled = proven.map(|()| None);
             }
-            self.served
-                .core()
-                .connections
-                .reactor
-                .note(begun, self.served.connection.last_command());
+            let reactor = &self.served.core().connections.reactor;
+            ended = Some(reactor.note(begun, self.served.connection.last_command()));
             handled?;
             let answered = self.out.len() - before;
             self.out.keep(self.served.connection.take_room());
             if let Some(rest) = self.served.connection.take_rest() {
                 let reactor = &self.served.core().connections.reactor;
                 self.out.finish(&self.stream, rest, reactor).await?;
+                ended = None;
             }
             if self.out.len() > GATHERED_MAX {
                 self.write().await?;
+                ended = None;
             }
             if self.out.turn.end_request(answered) {
                 self.end_turn().await?;
+                ended = None;
             }
         }
         self.served.look();

@@ -58,6 +58,26 @@ fn a_store_is_posted_behind_a_commit_that_the_peer_orders() {
 }
 
 #[test]
+fn a_write_behind_an_atomic_write_of_the_same_bytes_stays_though_a_read_is_open() {
+    let peer = Peer::with_region(4096..4096 + (1 << 21));
+    let mut region = pushed(&peer, PeerOperations::all());
+    for round in 0..20_u8 {
+        // Its answer fills the peer's transmit buffer, so that the store waits behind it.
+        let read = region.submit_read(1 << 20, 1 << 20).unwrap();
+        region.atomic_write(0, POINTER).unwrap();
+        region.write(0, &[round; 8]).unwrap();
+        region.commit(0, 8).unwrap();
+        assert_eq!(peer.bytes(0, 8), [round; 8], "round {round}");
+        // A write beside the word waits for nothing.
+        region.atomic_write(0, POINTER).unwrap();
+        region.write(8, &[round; 8]).unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        assert_eq!(region.finish(&mut bytes).unwrap().ticket, read);
+    }
+    assert!(is_push(&region), "{}", region.path());
+}
+
+#[test]
 fn a_peer_without_flush_stores_no_pointer_behind_a_failed_commit() {
     let peer = Peer::start();
     peer.ask(Ask::AnnounceNothing);

@@ -159,9 +159,9 @@ impl Link {
         self.agreed.get().map_or(Dialect(0), |agreed| agreed.dialect)
     }
 
-    /// Notes that something came, for those who ask how long nothing has.
-    pub(crate) fn hear(&self) {
-        let since = self.shared.clock.now().saturating_duration_since(self.made).as_millis();
+    /// Notes that something came at `now`, for those who ask how long nothing has.
+    pub(crate) fn hear(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.made).as_millis();
         self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 

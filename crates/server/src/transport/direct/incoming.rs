@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::error::End;
-use super::inspect::{self, Fetch, Look, Place};
+use super::inspect::{self, Fetch, Look, Place, SHORT};
 use super::mailbox::{Fetched, Item};
 use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
@@ -109,8 +109,8 @@ impl Peer {
                     descriptors.extend_from_slice(named);
                     Fetched { descriptors, data }
                 });
-                self.handle(turn, &mut frame, Place::Here, fetched)?;
-                self.mailbox.recycle(frame);
+                self.handle(turn, &mut frame, SHORT, fetched)?;
+                self.spent.push(frame);
                 Ok(())
             }
         }
@@ -131,7 +131,7 @@ impl Peer {
             return self.count_held();
         }
         match place {
-            Place::Here => self.handle_here(turn, frame, fetched),
+            Place::Here { answer } => self.handle_here(turn, frame, fetched, answer),
             Place::Away => {
                 self.send_away(turn, frame.to_vec());
                 Ok(())
@@ -144,18 +144,20 @@ impl Peer {
         turn: &mut Turn<'_>,
         frame: &mut [u8],
         fetched: Option<Fetched>,
+        answer: usize,
     ) -> Result<(), End> {
         let Some(smb) = &mut self.smb else { return Ok(()) };
-        self.mailbox.attend(fetched);
-        let mut out = self.mailbox.buffer(inspect::answer_len(frame));
-        let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
+        let mut out = self.mailbox.attend(fetched, answer);
+        let begun = turn.shared.noted.max(turn.now);
+        let (outcome, ended) = smb.handle(Frame::Borrowed(frame), &mut out, begun);
+        turn.shared.noted = ended;
         // Shorter than was asked for, and it may wait.
         if out.capacity() > ANSWER_SLACK && out.len() < out.capacity() / 4 {
             let exact = out.clone();
-            self.mailbox.recycle(mem::replace(&mut out, exact));
+            self.spent.push(mem::replace(&mut out, exact));
         }
         // Items that the handling posted, above all an RDMA Write, come before its answer.
-        self.mailbox.collect(&mut self.items);
+        self.mailbox.collect(&mut self.items, &mut self.spent);
         self.made_bytes += out.len();
         let room = smb.0.connection.take_room();
         self.items.push_back(Item::Frames(Parcel { frame: out, room }));
@@ -168,7 +170,8 @@ impl Peer {
         let mailbox = self.mailbox.clone();
         turn.shared.core.runtime.spawn(async move {
             let mut out = Vec::new();
-            let outcome = smb.handle(Frame::Owned(frame.into(), None), &mut out);
+            let begun = smb.0.core().now();
+            let (outcome, _) = smb.handle(Frame::Owned(frame.into(), None), &mut out, begun);
             let home = Box::new(Home { smb, out, outcome });
             // If the peer is gone meanwhile, the SMB side ends here.
             let _ = mailbox.post(Item::Home(home));
@@ -194,7 +197,7 @@ impl Peer {
             self.count_held()?;
             let Waiting { mut frame, place, fetched } = waiting;
             match place {
-                Place::Here => self.handle_here(turn, &mut frame, fetched)?,
+                Place::Here { answer } => self.handle_here(turn, &mut frame, fetched, answer)?,
                 Place::Away => self.send_away(turn, frame),
             }
         }

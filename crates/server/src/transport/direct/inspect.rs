@@ -18,7 +18,10 @@ use super::cursor::Cursor;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
     /// The engine thread: the request takes microseconds and waits for nothing.
-    Here,
+    Here {
+        /// Bytes of the frame that answers it, about: those that a READ asks for, and few more.
+        answer: usize,
+    },
     /// A task: the request may take long.
     Away,
 }
@@ -40,7 +43,9 @@ pub(super) struct Fetch {
 }
 
 const AWAY: Look = Look { place: Place::Away, fetch: None };
-const HERE: Look = Look { place: Place::Here, fetch: None };
+const HERE: Look = Look { place: SHORT, fetch: None };
+/// Of a request that asks for no bytes in its answer.
+pub(super) const SHORT: Place = Place::Here { answer: 0 };
 
 /// Looks at a whole frame.
 pub(super) fn look(frame: &[u8]) -> Look {
@@ -65,7 +70,7 @@ pub(super) fn look(frame: &[u8]) -> Look {
 pub fn first_look(frame: &[u8], len_max: u32) {
     let look = look(frame);
     let Some(Fetch { mut cursor, len }) = look.fetch else { return };
-    assert!(look.place == Place::Here && (1..=HERE_MAX).contains(&len));
+    assert!(look.place == SHORT && (1..=HERE_MAX).contains(&len));
     let mut done = 0;
     while let Some(chunk) = cursor.next_chunk(len_max) {
         assert!(chunk.position == done && (1..=len_max).contains(&chunk.len));
@@ -79,6 +84,10 @@ pub fn first_look(frame: &[u8], len_max: u32) {
 fn look_at_read(pdu: &[u8]) -> Look {
     match ReadRequest::parse(pdu) {
         Ok(request) if request.length > HERE_MAX => AWAY,
+        Ok(request) if !is_remote(request.channel) => {
+            let len = usize::try_from(request.length).expect("at most HERE_MAX");
+            Look { place: Place::Here { answer: len + ANSWER_OVERHEAD }, ..HERE }
+        }
         Ok(_) | Err(_) => HERE,
     }
 }
@@ -97,19 +106,6 @@ fn look_at_write(pdu: &[u8]) -> Look {
     let fetch = Cursor::new(request.channel_info, u64::from(len)).ok();
     let fetch = fetch.filter(|cursor| !cursor.is_done()).map(|cursor| Fetch { cursor, len });
     Look { fetch, ..HERE }
-}
-
-/// Bytes of the frame that answers a request which is handled here, about: those that a READ asks for, and few more.
-pub(super) fn answer_len(frame: &[u8]) -> usize {
-    match (Header::parse(frame), ReadRequest::parse(frame)) {
-        (Ok(header), Ok(request))
-            if header.command == Command::READ && !is_remote(request.channel) =>
-        {
-            let len = usize::try_from(request.length.min(HERE_MAX)).expect("32 bits fit usize");
-            len + ANSWER_OVERHEAD
-        }
-        _ => 0,
-    }
 }
 
 /// The descriptors of a WRITE, as bytes.
@@ -140,7 +136,7 @@ mod tests {
         let mut frame = Vec::new();
         Header::request(Command::ECHO, MessageId(1)).emit(&mut frame);
         Empty.emit(&mut frame);
-        assert_eq!(look(&frame).place, Place::Here);
+        assert_eq!(look(&frame).place, SHORT);
         frame.resize(LONGEST + 1, 0);
         assert_eq!(look(&frame).place, Place::Away);
     }

@@ -112,18 +112,21 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The engine thread is about to handle a request: items posted by the handling need no bell.
-    pub(super) fn attend(&self, fetched: Option<Fetched>) {
+    /// The engine thread is about to handle a request: items posted by the handling need no bell. Returns an empty
+    /// buffer with room for an answer of `answer` bytes.
+    pub(super) fn attend(&self, fetched: Option<Fetched>, answer: usize) -> Vec<u8> {
         let mut state = self.state();
         state.noticed = true;
         state.fetched = fetched;
+        state.spares.take(answer)
     }
 
-    /// Moves the posted items to `items`; from here on the bell is needed.
-    pub(super) fn collect(&self, items: &mut VecDeque<Item>) {
+    /// Moves the posted items to `items`, and keeps the buffers of `spent`; from here on the bell is needed.
+    pub(super) fn collect(&self, items: &mut VecDeque<Item>, spent: &mut Vec<Vec<u8>>) {
         let mut state = self.state();
         items.append(&mut state.items);
         state.noticed = false;
+        spent.drain(..).for_each(|buffer| state.spares.keep(buffer));
         if let Some(Fetched { descriptors, data }) = state.fetched.take() {
             state.spares.keep(descriptors);
             state.spares.keep(data);

@@ -27,7 +27,7 @@ use crate::state::Room;
 impl Peer {
     /// Does the work that is possible now; [`Peer::has_backlog`] reports whether more is left.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
-        self.mailbox.collect(&mut self.items);
+        self.mailbox.collect(&mut self.items, &mut self.spent);
         let mut most = BACKLOG_TURN;
         if self.link.is_crowded() {
             self.wait_for_room(turn);
@@ -80,7 +80,7 @@ impl Peer {
                     if push.counted.is_none() {
                         self.mailbox.remove_uncounted(push.data.capacity());
                     }
-                    self.mailbox.recycle(push.data);
+                    self.spent.push(push.data);
                 }
                 Item::Invalidate { message_id, token } => {
                     self.invalidations.note(message_id, token)?;
@@ -123,7 +123,10 @@ impl Peer {
             frames.drain(..framing::PREFIX_LEN);
             self.queue_message(mem::replace(&mut frames, rest))?;
         }
-        self.mailbox.recycle(frames);
+        // Of a request that is answered later.
+        if frames.capacity() > 0 {
+            self.spent.push(frames);
+        }
         // Held until the last of the messages has left.
         self.rooms.extend(room.map(|room| (self.queued_messages, room)));
         Ok(())
@@ -175,7 +178,7 @@ impl Peer {
                         .pop_front_if(|(until, _)| *until <= self.sent_messages)
                         .is_some()
                     {}
-                    self.mailbox.recycle(message);
+                    self.spent.push(message);
                 }
                 Some((transmit.len, transmit.invalidate))
             });

@@ -53,6 +53,8 @@ pub(super) struct Peer {
     pub(super) mailbox: Arc<Mailbox>,
     /// Items of the mailbox, in order, not done yet.
     pub(super) items: VecDeque<Item>,
+    /// Buffers to give back to the mailbox, all together.
+    pub(super) spent: Vec<Vec<u8>>,
     /// Requests that came while the SMB side was away, or while earlier answers had not left.
     pub(super) backlog: VecDeque<Waiting>,
     pub(super) backlog_bytes: usize,
@@ -107,21 +109,29 @@ impl fmt::Debug for Stage {
 pub(super) struct Smb(pub(super) Served);
 
 impl Smb {
-    /// Handles a frame. A bug that panics ends the connection whose request met it, not the thread
-    /// that serves all.
-    pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
+    /// Handles a frame, whose turn began at `begun`; returns the end of its turn as well. A bug that panics ends the
+    /// connection whose request met it, not the thread that serves all.
+    pub(super) fn handle(
+        &mut self,
+        frame: Frame<'_>,
+        out: &mut Vec<u8>,
+        begun: Instant,
+    ) -> (Result<(), End>, Instant) {
         let connection = &mut self.0.connection;
-        connection.link.hear();
-        let begun = connection.core.connections.reactor.begin();
+        connection.link.hear(begun);
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
-        connection.core.connections.reactor.note(begun, connection.last_command());
-        let outcome = outcome.map_err(|_| {
-            connection.core.note_panic("a request");
-            End::LocalPanic
-        })?;
-        let unproven = outcome.map_err(End::from)?;
-        debug_assert!(unproven.is_none(), "frames of SMB Direct are short: FRAME_MAX");
-        Ok(())
+        let reactor = &connection.core.connections.reactor;
+        let ended = reactor.note(begun, connection.last_command());
+        let outcome = match outcome {
+            Ok(handled) => handled.map_err(End::from).map(|unproven| {
+                debug_assert!(unproven.is_none(), "frames of SMB Direct are short: FRAME_MAX");
+            }),
+            Err(_) => {
+                connection.core.note_panic("a request");
+                Err(End::LocalPanic)
+            }
+        };
+        (outcome, ended)
     }
 }
 
@@ -172,6 +182,7 @@ impl Peer {
             is_evictable: true,
             mailbox: parts.mailbox,
             items: VecDeque::new(),
+            spent: Vec::new(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             queued_bytes: 0,

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) inline_max: usize,
     pub(super) message: Vec<u8>,
     pub(super) frame: Vec<u8>,
+    /// When the latest request of this thread had had its turn.
+    pub(super) noted: Instant,
 }
 
 impl Direct {
@@ -54,14 +56,14 @@ impl Direct {
     pub(crate) fn new(core: Arc<Core>, waker: Waker, inline_max: usize) -> Self {
         let (doorbell, calls) = Doorbell::new(waker);
         let budget = Budget::new(Arc::clone(&core));
-        let (message, frame) = (Vec::new(), Vec::new());
+        let (message, frame, noted) = (Vec::new(), Vec::new(), core.now());
         Self {
             // Core admits as many connections as the configuration says.
             peers: Table::new(u32::MAX),
             dirty: Vec::new(),
             doorbell: Arc::new(doorbell),
             calls,
-            shared: Shared { core, budget, inline_max, message, frame },
+            shared: Shared { core, budget, inline_max, message, frame, noted },
             next_tick: None,
         }
     }
