@@ -90,9 +90,9 @@ fn transmit(
                     send(wire, &mut output)?;
                     grant = memory.take(wire, held(&request));
                 }
-                grant.iter().for_each(Grant::work_begins);
+                let working = wire.work();
                 session.carry_out(&request, &input.unread()[data], &mut output);
-                grant.iter().for_each(Grant::work_ends);
+                drop(working);
                 input.consume(end);
                 if output.len() >= BATCH || grant.is_some() {
                     send(wire, &mut output)?;

@@ -19,10 +19,16 @@ impl Input {
         self.start += count;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            // A long write is rare; its memory is not kept for the next.
-            if self.bytes.len() > KEPT_MAX {
-                self.bytes = Vec::new();
+        }
+        // A long write is rare; its memory is not kept for the next, nor for the beginning of it.
+        let unread = self.end - self.start;
+        if self.bytes.len() > KEPT_MAX.max(2 * unread) {
+            let mut bytes = Vec::new();
+            if unread > 0 {
+                bytes.resize(unread.max(LEN_MIN), 0);
+                bytes[..unread].copy_from_slice(self.unread());
             }
+            *self = Self { bytes, start: 0, end: unread };
         }
     }
 
@@ -96,6 +102,20 @@ mod tests {
         input.room_behind(16 << 10).fill(2);
         input.arrived(16 << 10);
         assert_eq!(input.unread().len(), LEN_MIN - 100 + (16 << 10));
+    }
+
+    #[test]
+    fn a_connection_that_has_begun_its_next_request_keeps_no_memory_of_a_long_write() {
+        const LONG: usize = 31 << 20;
+        for begun in [0, 1, 28, LEN_MIN, 1 << 20] {
+            let mut input = Input::default();
+            let room = input.room(LONG + begun);
+            room[LONG..LONG + begun].fill(7);
+            input.arrived(LONG + begun);
+            input.consume(LONG);
+            assert_eq!(input.unread(), vec![7; begun]);
+            assert!(input.held() <= KEPT_MAX.max(2 * begun), "{} for {begun}", input.held());
+        }
     }
 
     #[test]

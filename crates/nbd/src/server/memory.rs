@@ -9,7 +9,9 @@
 //! ```
 //!
 //! What a client announces costs nothing before it sends. A client that sends or reads slowly keeps memory that others
-//! wait for, and so loses its connection. A client on a slow line loses it only while others want more than there is.
+//! wait for, and so loses its connection. A client on a slow line loses it only while others want more than there is. A
+//! connection of which the device carries a request out is not waited for; one whose requests wait for a reply before them
+//! to leave is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,11 +43,9 @@ struct State {
 struct Holder {
     since: Instant,
     wire: Arc<Wire>,
-    /// How many bytes it had moved when somebody who waits last looked, and since when that is so.
+    /// What it had moved when somebody who waits last looked, and since when that is so.
     moved: u64,
     seen: Instant,
-    /// The request has come and is carried out: the client is not waited for.
-    is_at_work: bool,
 }
 
 /// Memory that one request holds, until dropped.
@@ -89,8 +89,7 @@ impl Memory {
         state.waiting.pop_front();
         state.held += bytes;
         let (since, moved) = (Instant::now(), wire.moved());
-        let holder =
-            Holder { since, wire: Arc::clone(wire), moved, seen: since, is_at_work: false };
+        let holder = Holder { since, wire: Arc::clone(wire), moved, seen: since };
         state.grants.insert(number, holder);
         let is_next = !state.waiting.is_empty();
         drop(state);
@@ -116,11 +115,11 @@ impl Memory {
 }
 
 impl State {
-    /// Notes which holders have moved bytes since the last look.
+    /// Notes which holders have moved bytes, or wait for their device, since the last look.
     fn look(&mut self, now: Instant) {
         for holder in self.grants.values_mut() {
             let moved = holder.wire.moved();
-            if moved != holder.moved || holder.is_at_work {
+            if moved != holder.moved || holder.wire.is_at_work() {
                 (holder.moved, holder.seen) = (moved, now);
             }
         }
@@ -129,7 +128,7 @@ impl State {
     // Their threads find the end of the connection, and return what its requests hold.
     fn cut(&self, now: Instant, patience: Duration) {
         let since = |then: Instant| now.saturating_duration_since(then);
-        let mut waited_for = self.grants.values().filter(|holder| !holder.is_at_work);
+        let mut waited_for = self.grants.values().filter(|holder| !holder.wire.is_at_work());
         let oldest = waited_for.clone().next().filter(|holder| since(holder.since) >= patience);
         let stalled = waited_for.by_ref().filter(|holder| since(holder.seen) >= patience);
         let mut is_any = false;
@@ -147,25 +146,6 @@ impl Holder {
     fn cut(&self) {
         tracing::info!("a connection is cut off: others wait for the memory of its requests");
         self.wire.cut();
-    }
-}
-
-impl Grant {
-    /// The whole request has come: until its reply is there, the connection is waited for by its client alone.
-    pub(super) fn work_begins(&self) {
-        self.set_at_work(true);
-    }
-
-    /// The reply is about to be sent.
-    pub(super) fn work_ends(&self) {
-        self.set_at_work(false);
-    }
-
-    fn set_at_work(&self, is_at_work: bool) {
-        if let Some(holder) = self.memory.lock().grants.get_mut(&self.number) {
-            holder.is_at_work = is_at_work;
-            holder.seen = Instant::now();
-        }
     }
 }
 
@@ -239,6 +219,25 @@ mod tests {
         });
         drop(memory.wait_for(&next, 1 << 20, Duration::from_millis(1)));
         ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_connection_whose_device_is_slow_is_not_cut_off() {
+        let memory = Arc::<Memory>::default();
+        let ((slow, mut slow_client), (next, _next_client)) = (wire(), wire());
+        let held = memory.take(&slow, BYTES_OF_ALL_MAX).unwrap();
+        let working = slow.work();
+        let waits = {
+            let memory = Arc::clone(&memory);
+            std::thread::spawn(move || {
+                drop(memory.wait_for(&next, 1 << 20, Duration::from_millis(1)));
+            })
+        };
+        slow_client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let read = slow_client.read(&mut [0]).unwrap_err();
+        assert_eq!(read.kind(), std::io::ErrorKind::WouldBlock, "the connection is there");
+        drop((working, held));
+        waits.join().unwrap();
     }
 
     #[test]

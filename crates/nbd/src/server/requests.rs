@@ -50,7 +50,6 @@ pub(super) fn next_request(
                 if grant.is_none() {
                     grant = memory.take(wire, held(&request));
                 }
-                grant.iter().for_each(Grant::work_begins);
                 return Ok(Some(Whole { request, data, grant }));
             }
             Step::Disconnected => return Ok(None),

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,21 @@ pub(super) struct Wire {
     has_said_goodbye: AtomicBool,
     /// The client has chosen an export.
     has_chosen: AtomicBool,
-    /// Bytes received and sent since the start.
+    /// Bytes received and sent since the start, and requests carried out.
     moved: AtomicU64,
+    /// Requests that the device carries out.
+    at_work: AtomicUsize,
+}
+
+/// The device carries out a request of the connection, until dropped.
+#[derive(Debug)]
+pub(super) struct Working<'w>(&'w Wire);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
+        self.0.note_moved(1);
+    }
 }
 
 impl Wire {
@@ -50,6 +63,7 @@ impl Wire {
             has_said_goodbye: AtomicBool::new(false),
             has_chosen: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            at_work: AtomicUsize::new(0),
         })
     }
 
@@ -64,7 +78,18 @@ impl Wire {
         !self.has_chosen.load(Ordering::Relaxed)
     }
 
-    /// Bytes received and sent since the start, in parts of at most [`PART`].
+    /// The device begins to carry out a request.
+    pub(super) fn work(&self) -> Working<'_> {
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        Working(self)
+    }
+
+    /// Whether the device carries out a request: its client is not waited for.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+    }
+
+    /// Grows with bytes received and sent, in parts of at most [`PART`], and with each request carried out.
     pub(super) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }

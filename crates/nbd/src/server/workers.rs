@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::input::Input;
-use super::memory::{Grant, Memory, SHORT_MAX};
+use super::memory::{Memory, SHORT_MAX};
 use super::patience::Patience;
 use super::requests::{Ending, Whole, held, next_request};
 use super::wire::Wire;
@@ -44,8 +44,9 @@ fn work(session: &Session, (wire, memory): (&Wire, &Arc<Memory>), queue: &Queue)
     let mut output = Output::new();
     let mut keeping = None;
     while let Some(Whole { request, data, grant }) = queue.pop() {
+        let working = wire.work();
         session.carry_out(&request, &data, &mut output);
-        grant.iter().for_each(Grant::work_ends);
+        drop(working);
         let is_long = output.len() > SHORT_MAX;
         // A client that is gone, or does not read, is told to the thread that receives.
         if wire.send(output.as_bytes()).is_err() {
