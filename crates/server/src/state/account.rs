@@ -161,14 +161,19 @@ impl Hold {
         self.amount = amount;
     }
 
-    /// Holds what another one of the same account holds, too.
+    /// Holds what another one of the same account holds, too. What another account's holds goes back.
     pub(crate) fn absorb(&mut self, mut other: Self) {
-        let is_same = Arc::ptr_eq(&self.account, &other.account)
-            && (self.what, self.levels) == (other.what, other.levels);
+        let is_same = self.is_like(&other);
         if let Some(amount) = self.amount.checked_add(other.amount).filter(|_| is_same) {
             self.amount = amount;
             other.amount = 0;
         }
+    }
+
+    /// Whether it holds the same resource of the same accounts.
+    fn is_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.account, &other.account)
+            && (self.what, self.levels) == (other.what, other.levels)
     }
 
     /// Whether somebody waits for it.
@@ -216,7 +221,8 @@ impl Room {
         amount: usize,
     ) -> Option<Self> {
         let of_connection = connection.try_take(what, amount)?;
-        Some(Self { of_connection, of_holder: Hold::nothing(holder, what, 0) })
+        // Nothing, of all accounts: what it takes later belongs to the same.
+        Some(Self { of_connection, of_holder: holder.try_take(what, 0)? })
     }
 
     /// Room of both once it is left.
@@ -237,6 +243,10 @@ impl Room {
 
     /// Holds what another one of the same accounts holds, too.
     pub(crate) fn absorb(&mut self, other: Self) {
+        debug_assert!(
+            self.of_holder.is_like(&other.of_holder),
+            "what is not the same is given back"
+        );
         self.of_connection.absorb(other.of_connection);
         self.of_holder.absorb(other.of_holder);
     }

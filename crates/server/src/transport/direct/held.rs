@@ -142,6 +142,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_connection_holds_that_went_on_without_room_is_counted_from_its_next_growth_on()
+    {
+        let rig = Rig::new();
+        let who = Identity::Guest { client: [1; 16] };
+        let connect = || silent_link(&rig, Some(&who));
+        let mut full: Vec<_> =
+            (0..BACKLOG_OF_GUESTS_MAX / WHOLE).map(|_| Held::new(connect())).collect();
+        for held in &mut full {
+            held.set(WHOLE).unwrap();
+        }
+        full[0].set(WHOLE - PIECE).unwrap();
+        let mut last = Held::new(connect());
+        last.set(1 << 20).unwrap();
+        let mut newcomer = Held::new(connect());
+        newcomer.set(BACKLOG_UNCOUNTED_MAX + PIECE).unwrap();
+        assert!(newcomer.room.is_some() && full.iter().any(|held| held.link.is_cut()));
+        full.retain(|held| !held.link.is_cut());
+        drop((last, full));
+        let holder = newcomer.link.holder().unwrap();
+        let before = holder.held(Resource::Backlog);
+        newcomer.set(WHOLE).unwrap();
+        let grown = WHOLE - BACKLOG_UNCOUNTED_MAX - PIECE;
+        assert_eq!(holder.held(Resource::Backlog), before + grown);
+        drop(newcomer);
+        assert_eq!(holder.held(Resource::Backlog), 0);
+    }
+
+    #[tokio::test]
     async fn a_guest_whose_requests_wait_goes_on_beside_many_half_messages() {
         let rig = Rig::new();
         let who = Identity::Guest { client: [1; 16] };

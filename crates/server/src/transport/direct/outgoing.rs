@@ -13,7 +13,7 @@ use std::mem;
 use rdma::{Operation, Payload, PostError, Rkey, WorkRequest};
 use smb::NtStatus;
 use smb::framing;
-use smbdirect::SendError;
+use smbdirect::{SEND_QUEUE_MAX, SendError};
 
 use super::error::End;
 use super::incoming::BACKLOG_TURN;
@@ -22,7 +22,6 @@ use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
 use super::transfers::Asker;
 use crate::connections::Parcel;
-use crate::state::Room;
 
 impl Peer {
     /// Does the work that is possible now; [`Peer::has_backlog`] reports whether more is left.
@@ -36,7 +35,8 @@ impl Peer {
             self.work_off_items(turn)?;
             self.post_reads(turn)?;
             self.post_sends(turn)?;
-            if !self.work_off_backlog(turn, &mut most)? {
+            let worked = self.work_off_backlog(turn, &mut most)?;
+            if !worked && !self.has_room_for_items() {
                 break;
             }
         }
@@ -65,10 +65,14 @@ impl Peer {
     fn work_off_items(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Frames(Parcel { frame, room }) => {
-                    self.queue_frames(frame, room)?;
+                Item::Frames(parcel) => {
+                    let rest = self.queue_frames(parcel)?;
                     // An answer that was held back may have ended the authentication.
                     self.note_authentication(turn)?;
+                    if let Some(rest) = rest {
+                        self.items.push_front(Item::Frames(rest));
+                        return Ok(());
+                    }
                 }
                 Item::Push(mut push) => {
                     let posted = push.post(turn.engine, self.qp, turn.shared.inline_max);
@@ -91,9 +95,9 @@ impl Peer {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);
                     let room = self.smb.as_mut().and_then(|smb| smb.0.connection.take_room());
-                    self.queue_frames(out, room)?;
+                    // Behind answers that wait for room it waits, too.
+                    self.items.push_front(Item::Frames(Parcel { frame: out, room }));
                     outcome?;
-                    self.note_authentication(turn)?;
                 }
                 Item::Evicted if self.is_evictable => return Err(End::Evicted),
                 Item::Evicted => {}
@@ -109,9 +113,26 @@ impl Peer {
         Ok(())
     }
 
-    /// Removes the length prefixes, which SMB Direct does not use, and queues the messages.
-    fn queue_frames(&mut self, mut frames: Vec<u8>, room: Option<Room>) -> Result<(), End> {
+    // Whether answers are there for which the queue of messages has room by now.
+    fn has_room_for_items(&self) -> bool {
+        matches!(self.items.front(), Some(Item::Frames(_))) && self.takes_message()
+    }
+
+    fn takes_message(&self) -> bool {
+        match &self.stage {
+            Stage::Up(connection) => connection.queued() < SEND_QUEUE_MAX,
+            Stage::Negotiating(_) => true,
+        }
+    }
+
+    /// Removes the length prefixes, which SMB Direct does not use, and queues the messages. Returns those for which the
+    /// queue has no room.
+    fn queue_frames(&mut self, parcel: Parcel) -> Result<Option<Parcel>, End> {
+        let Parcel { frame: mut frames, room } = parcel;
         while let Some(&prefix) = frames.first_chunk::<{ framing::PREFIX_LEN }>() {
+            if !self.takes_message() {
+                return Ok(Some(Parcel { frame: frames, room }));
+            }
             let len = framing::frame_len(prefix, framing::FRAME_LEN_MAX);
             let end = framing::PREFIX_LEN + len.map_err(|_| End::LocalFrame)?;
             if end > frames.len() {
@@ -129,7 +150,7 @@ impl Peer {
         }
         // Held until the last of the messages has left.
         self.rooms.extend(room.map(|room| (self.queued_messages, room)));
-        Ok(())
+        Ok(None)
     }
 
     fn queue_message(&mut self, message: Vec<u8>) -> Result<(), End> {

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use rdma::{Operation, WorkRequest};
 use smb::info::{FileInfoClass, InfoType, SecurityInformation};
-use smb::{Channel, Command, Empty, FileId, NtStatus, QueryInfoRequest};
-use smbdirect::{Config, NegotiateRequest, NegotiateResponse, Offer};
+use smb::{
+    Channel, Command, Empty, FileId, LockElement, LockFlags, LockRequest, NtStatus,
+    QueryInfoRequest,
+};
+use smbdirect::{Config, NegotiateRequest, NegotiateResponse, Offer, SEND_QUEUE_MAX};
 
 use super::Fixture;
 use super::client::{Client, From, written};
@@ -210,5 +213,31 @@ fn requests_that_waited_are_all_answered_though_128_are_handled_in_a_row() {
     assert_eq!(client.next().header.status, NtStatus::SUCCESS);
     for id in ids {
         assert_eq!(client.next().header.message_id, id);
+    }
+}
+
+#[test]
+fn a_peer_that_takes_its_answers_gets_all_of_them_though_more_come_at_once_than_its_queue_holds() {
+    const WAITING: usize = SEND_QUEUE_MAX + 500;
+    let fixture = Fixture::start();
+    let (mut holder, mut client) =
+        (Client::log_on(fixture.address()), Client::log_on(fixture.address()));
+    let lock = |client: &mut Client, file_id, flags| {
+        let locks = vec![LockElement { offset: 0, length: 10, flags }];
+        client.send(Command::LOCK, |out| {
+            LockRequest { lock_sequence: 0, file_id, locks }.emit(out);
+        })
+    };
+    let (held, wanted) = (holder.open("all.bin"), client.open("all.bin"));
+    lock(&mut holder, held, LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY);
+    assert_eq!(holder.next().header.status, NtStatus::SUCCESS);
+    for _ in 0..WAITING {
+        let id = lock(&mut client, wanted, LockFlags::SHARED);
+        let answer = client.next();
+        assert_eq!((answer.header.message_id, answer.header.status), (id, NtStatus::PENDING));
+    }
+    lock(&mut holder, held, LockFlags::UNLOCK);
+    for answered in 0..WAITING {
+        assert_eq!(client.next().header.status, NtStatus::SUCCESS, "{answered}");
     }
 }
