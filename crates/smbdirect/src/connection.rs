@@ -181,6 +181,12 @@ impl Connection {
         self.reassembly.bytes()
     }
 
+    /// Bytes of messages of several fragments that have come since the start. Headers, and what stands behind a payload,
+    /// do not count.
+    pub fn reassembled(&self) -> u64 {
+        self.reassembly.taken()
+    }
+
     /// Whether a part of a message has come, and the rest is awaited.
     pub fn is_mid_message(&self) -> bool {
         self.reassembly.is_mid_message()

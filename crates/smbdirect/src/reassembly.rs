@@ -15,12 +15,13 @@ pub(crate) struct Reassembly {
     missing: u32,
     size_max: u32,
     was_used: bool,
+    taken: u64,
 }
 
 impl Reassembly {
     /// An empty reassembly for messages of at most `size_max` bytes.
     pub(crate) fn new(size_max: u32) -> Self {
-        Self { buffer: Vec::new(), missing: 0, size_max, was_used: false }
+        Self { buffer: Vec::new(), missing: 0, size_max, was_used: false, taken: 0 }
     }
 
     /// Takes one fragment; returns the message after its last fragment.
@@ -48,6 +49,7 @@ impl Reassembly {
         }
         self.missing = header.remaining;
         self.was_used = true;
+        self.taken += payload.len() as u64;
         self.append(payload);
         Ok((self.missing == 0).then_some(&self.buffer[..]))
     }
@@ -62,6 +64,11 @@ impl Reassembly {
     /// Whether the rest of a message is awaited.
     pub(crate) fn is_mid_message(&self) -> bool {
         self.missing > 0
+    }
+
+    /// Bytes of messages of several fragments that have come since the start.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Bytes of its memory.
@@ -100,6 +107,18 @@ mod tests {
             response_requested: false,
             remaining,
         }
+    }
+
+    #[test]
+    fn credits_and_padding_are_no_progress_of_a_half_message() {
+        let mut reassembly = Reassembly::new(1000);
+        assert!(reassembly.push(&fragment(900), &[7; 100]).unwrap().is_none());
+        for _ in 0..10 {
+            assert!(reassembly.push(&fragment(0), &[]).unwrap().is_none());
+        }
+        assert_eq!(reassembly.taken(), 100);
+        assert!(reassembly.push(&fragment(899), &[7]).unwrap().is_none());
+        assert_eq!(reassembly.taken(), 101);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   short requests      not counted: 64 of a connection, of 64 KiB
 //!   long ones           wait here once 64 KiB of them have come, or before their reply is made; whoever waits holds
-//!                       none. In turn: who came first is next, however much it wants
+//!                       none, but for requests of its own that a disk has. In turn: who came first is next, however much it wants
 //!   10 s waited         all connections that hold some and have moved no byte for 10 s are cut off, or, where there is
 //!                       none, the one that has held some for longest, and for 10 s at least
 //! ```

@@ -332,7 +332,7 @@ const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes for which a thread waits without looking: a look costs a system call, and finds a part of them.
 const WHOLE_MIN: usize = 16 << 10;
 /// Bytes received or sent in one piece at most, so that a slow client is seen to move.
-const PART: usize = 1 << 20;
+const PART: usize = 128 << 10;
 /// Memory of a long write that there is before its bytes come; from then on as much again as has arrived.
 const AHEAD: usize = 1 << 20;
 /// Bytes that a record of TLS holds at most.

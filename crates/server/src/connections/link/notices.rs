@@ -1,5 +1,6 @@
 //! Frames that nobody has asked for, and the end of a connection whose peer does not take them.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,11 +47,16 @@ impl Link {
         let count = |link: &Arc<Self>| link.account.held(what);
         if what == Resource::Backlog {
             let is_slow = |link: &&Arc<Self>| link.is_slow() && !std::ptr::eq(&***link, self);
-            let slow = links.iter().filter(is_slow);
+            let mut slow: Vec<_> = links.iter().filter(is_slow).collect();
             // Those that were told before have room to return still.
-            let returned: usize = slow.inspect(|link| link.cut()).map(count).sum();
-            if returned >= amount {
-                return true;
+            slow.sort_by_key(|link| Reverse((link.is_cut(), count(link))));
+            let mut returned = 0;
+            for link in slow {
+                link.cut();
+                returned += count(link);
+                if returned >= amount {
+                    return true;
+                }
             }
         }
         let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));

@@ -189,7 +189,8 @@ mod tests {
             honest.set(bytes).unwrap();
         }
         assert!(!honest.link.is_cut() && !quick.link.is_cut());
-        assert!(half.iter().all(|held| held.link.is_cut()));
+        let ended = half.iter().filter(|held| held.link.is_cut()).count();
+        assert!((1..=600_000 / PIECE).contains(&ended), "no more than have to: {ended}");
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use super::mailbox::{Fetched, Item};
 use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
 use crate::connections::{Frame, Parcel};
-use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
+use crate::limits::{GATHERED_MAX, REQUEST_COST, UNAUTHENTICATED_FRAME_MAX};
+use crate::state::{Resource, Room};
 
 /// A request that waits for the SMB side to return from a task, or for answers to leave.
 #[derive(Debug)]
@@ -63,6 +64,7 @@ impl Peer {
             frame.clear();
             frame.extend_from_slice(whole);
         }
+        self.progress.received = connection.reassembled();
         if !(self.is_congested() && self.receives.withhold(slot)) {
             self.receives.post(turn.engine, slot)?;
             self.receives_posted(1);
@@ -70,7 +72,6 @@ impl Peer {
         if is_whole {
             return self.request(turn, frame);
         }
-        self.progress.received += u64::try_from(message.len()).expect("lengths fit 64 bits");
         self.count_held()
     }
 
@@ -124,16 +125,18 @@ impl Peer {
         place: Place,
         fetched: Option<Fetched>,
     ) -> Result<(), End> {
-        if self.smb.is_none() || !self.backlog.is_empty() || self.has_to_wait(turn) {
+        let waits = self.smb.is_none() || !self.backlog.is_empty() || self.has_to_wait(turn);
+        let room = if waits { None } else { self.room_for(turn, place, frame.len()) };
+        let Some(room) = room else {
             let waiting = Waiting { frame: frame.to_vec(), place, fetched };
             self.backlog_bytes += waiting.cost();
             self.backlog.push_back(waiting);
             return self.count_held();
-        }
+        };
         match place {
             Place::Here { answer } => self.handle_here(turn, frame, fetched, answer),
             Place::Away => {
-                self.send_away(turn, frame.to_vec());
+                self.send_away(turn, frame.to_vec(), room);
                 Ok(())
             }
         }
@@ -165,13 +168,13 @@ impl Peer {
         self.note_authentication(turn)
     }
 
-    fn send_away(&mut self, turn: &Turn<'_>, frame: Vec<u8>) {
+    fn send_away(&mut self, turn: &Turn<'_>, frame: Vec<u8>, room: Option<Room>) {
         let Some(mut smb) = self.smb.take() else { return };
         let mailbox = self.mailbox.clone();
         turn.shared.core.runtime.spawn(async move {
             let mut out = Vec::new();
             let begun = smb.0.core().now();
-            let (outcome, _) = smb.handle(Frame::Owned(frame.into(), None), &mut out, begun);
+            let (outcome, _) = smb.handle(Frame::Owned(frame.into(), room), &mut out, begun);
             let home = Box::new(Home { smb, out, outcome });
             // If the peer is gone meanwhile, the SMB side ends here.
             let _ = mailbox.post(Item::Home(home));
@@ -189,6 +192,8 @@ impl Peer {
             && *most > 0
             && !self.backlog.is_empty()
             && !self.has_to_wait(turn)
+            && let Some(front) = self.backlog.front()
+            && let Some(room) = self.room_for(turn, front.place, front.frame.len())
             && let Some(waiting) = self.backlog.pop_front()
         {
             worked = true;
@@ -198,7 +203,7 @@ impl Peer {
             let Waiting { mut frame, place, fetched } = waiting;
             match place {
                 Place::Here { answer } => self.handle_here(turn, &mut frame, fetched, answer)?,
-                Place::Away => self.send_away(turn, frame),
+                Place::Away => self.send_away(turn, frame, room),
             }
         }
         Ok(worked)
@@ -211,6 +216,33 @@ impl Peer {
             && !self.backlog.is_empty()
             && !self.is_ahead()
             && !self.link.is_crowded()
+            && self.waits_for_room.is_none()
+    }
+
+    /// Room for a request that begins now: of a long one before it is given to a task, as over TCP before it is read.
+    /// `None`: it has to wait for that.
+    #[expect(clippy::option_option, reason = "a short request needs none")]
+    fn room_for(&mut self, turn: &Turn<'_>, place: Place, len: usize) -> Option<Option<Room>> {
+        let is_long = place == Place::Away && len > LONG;
+        let Some(holder) = self.link.holder().filter(|_| is_long) else { return Some(None) };
+        if self.waits_for_room.is_some() {
+            return None;
+        }
+        let amount = len + REQUEST_COST;
+        let room = self
+            .long_room
+            .take()
+            .or_else(|| Room::try_take((&self.link.account, &holder), Resource::Requests, amount));
+        if room.is_some() {
+            return Some(room);
+        }
+        let (link, mailbox) = (Arc::clone(&self.link), Arc::clone(&self.mailbox));
+        let task = turn.shared.core.runtime.spawn(async move {
+            let room = Room::take((&link.account, &holder), Resource::Requests, amount).await;
+            let _ = mailbox.post(Item::Room(Some(room)));
+        });
+        self.waits_for_room = Some(task.abort_handle());
+        None
     }
 
     /// Whether the next request has to wait: for answers to leave, or for room for requests of its user.
@@ -218,7 +250,12 @@ impl Peer {
         if self.link.is_crowded() {
             self.wait_for_room(turn);
         }
-        self.is_ahead() || self.link.is_crowded()
+        let waits = self.is_ahead() || self.link.is_crowded();
+        if waits {
+            // Others may need it meanwhile.
+            self.long_room = None;
+        }
+        waits
     }
 
     /// Has the peer told when there is room again, unless there is some by now.
@@ -229,7 +266,7 @@ impl Peer {
             let (link, mailbox) = (Arc::clone(&self.link), Arc::clone(&self.mailbox));
             let task = turn.shared.core.runtime.spawn(async move {
                 link.request_room().await;
-                let _ = mailbox.post(Item::Room);
+                let _ = mailbox.post(Item::Room(None));
             });
             self.waits_for_room = Some(task.abort_handle());
         }
@@ -261,5 +298,7 @@ pub(super) const BACKLOG_TURN: usize = 128;
 pub(super) const WAITING_COST: usize = 128;
 /// An answer in a longer buffer is copied, if it fills less than a quarter of that.
 const ANSWER_SLACK: usize = 1024;
+/// A frame longer than this has room before it is given to a task: as long as one that is read with its neighbours over TCP.
+const LONG: usize = 32 << 10;
 /// A frame buffer larger than this is not reused.
 const FRAME_KEEP_MAX: usize = 1 << 20;

@@ -29,6 +29,7 @@ use super::transfers::{Pull, Push};
 use crate::connections::Parcel;
 use crate::connections::waiting::Bell;
 use crate::lock_order as order;
+use crate::state::Room;
 
 /// An item for a peer to handle, in order.
 #[derive(Debug)]
@@ -43,12 +44,8 @@ pub(super) enum Item {
     Pull(Pull),
     /// A task returns the SMB side of the connection.
     Home(Box<Home>),
-    /// There may be room again for requests of the connection.
-    Room,
-    /// Ends the connection when earlier items have left.
-    Close,
-    /// Ends the connection at once if no user has logged on: it makes room for a new connection.
-    Evicted,
+    /// There may be room again for requests of the connection; that of the long request which waits first, if it is one.
+    Room(Option<Room>),
 }
 
 /// The queue of one peer.
@@ -59,6 +56,9 @@ pub(super) struct Mailbox {
     state: Mutex<State, order::Connection>,
     /// Bytes of pushes that no account counts and that are not posted.
     uncounted: AtomicUsize,
+    // Not items: behind answers that the peer does not take these would wait with them.
+    is_to_close: AtomicBool,
+    is_evicted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,40 @@ impl Fetched {
 
 impl Mailbox {
     pub(super) fn new(id: DirectId, doorbell: Arc<Doorbell>) -> Self {
-        Self { id, doorbell, state: Mutex::default(), uncounted: AtomicUsize::new(0) }
+        Self {
+            id,
+            doorbell,
+            state: Mutex::default(),
+            uncounted: AtomicUsize::new(0),
+            is_to_close: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the connection, when earlier items have left or have had their time.
+    pub(super) fn close_in_order(&self) {
+        self.is_to_close.store(true, Ordering::Release);
+        self.call();
+    }
+
+    /// Whether the connection has to end in order.
+    pub(super) fn is_to_close(&self) -> bool {
+        self.is_to_close.load(Ordering::Acquire)
+    }
+
+    /// Whether the connection has to make room for a new one, if no user has logged on; asked once.
+    pub(super) fn take_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed) && self.is_evicted.swap(false, Ordering::AcqRel)
+    }
+
+    // Has the engine thread look at the connection.
+    fn call(&self) {
+        let mut state = self.state();
+        let ring = !state.closed && !mem::replace(&mut state.noticed, true);
+        drop(state);
+        if ring {
+            self.doorbell.ring(self.id);
+        }
     }
 
     /// Queues an item; drops it when the connection has ended.
@@ -182,8 +215,8 @@ impl Mailbox {
 
 impl Bell for Mailbox {
     fn ring(&self) {
-        // A connection that has ended makes room as well.
-        let _ = self.post(Item::Evicted);
+        self.is_evicted.store(true, Ordering::Release);
+        self.call();
     }
 }
 

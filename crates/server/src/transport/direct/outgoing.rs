@@ -27,6 +27,13 @@ impl Peer {
     /// Does the work that is possible now; [`Peer::has_backlog`] reports whether more is left.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.mailbox.collect(&mut self.items, &mut self.spent);
+        if self.mailbox.is_to_close() {
+            // Others need what it holds.
+            if self.link.is_cut() {
+                return Err(End::PeerHoldsMost);
+            }
+            self.closing.get_or_insert(turn.now + CLOSING_GRACE);
+        }
         let mut most = BACKLOG_TURN;
         if self.link.is_crowded() {
             self.wait_for_room(turn);
@@ -39,6 +46,10 @@ impl Peer {
             if !worked && !self.has_room_for_items() {
                 break;
             }
+        }
+        // Behind a logon that has come back.
+        if self.mailbox.take_evicted() && self.is_evictable {
+            return Err(End::Evicted);
         }
         if !self.is_congested() {
             let posted = self.receives.post_withheld(turn.engine)?;
@@ -82,7 +93,7 @@ impl Peer {
                         return Ok(());
                     }
                     if push.counted.is_none() {
-                        self.mailbox.remove_uncounted(push.data.capacity());
+                        self.mailbox.remove_uncounted(push.data.capacity() + push.cursor.held());
                     }
                     self.spent.push(push.data);
                 }
@@ -90,7 +101,10 @@ impl Peer {
                     self.invalidations.note(message_id, token)?;
                 }
                 Item::Pull(pull) => self.transfers.begin(pull)?,
-                Item::Room => self.waits_for_room = None,
+                Item::Room(room) => {
+                    self.waits_for_room = None;
+                    self.long_room = room;
+                }
                 Item::Home(home) => {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);
@@ -98,13 +112,6 @@ impl Peer {
                     // Behind answers that wait for room it waits, too.
                     self.items.push_front(Item::Frames(Parcel { frame: out, room }));
                     outcome?;
-                }
-                Item::Evicted if self.is_evictable => return Err(End::Evicted),
-                Item::Evicted => {}
-                // Others need what it holds.
-                Item::Close if self.link.is_cut() => return Err(End::PeerHoldsMost),
-                Item::Close => {
-                    self.closing.get_or_insert(turn.now + CLOSING_GRACE);
                 }
             }
         }

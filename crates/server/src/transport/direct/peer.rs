@@ -62,6 +62,8 @@ pub(super) struct Peer {
     pub(super) held: Held,
     /// Waits for room for requests, where there was none for one.
     pub(super) waits_for_room: Option<AbortHandle>,
+    /// Room for the long request that waits first.
+    pub(super) long_room: Option<Room>,
     pub(super) progress: Progress,
     /// Bytes of answers that have not left.
     pub(super) queued_bytes: usize,
@@ -174,6 +176,7 @@ impl Peer {
             receives,
             held: Held::new(Arc::clone(&link)),
             waits_for_room: None,
+            long_room: None,
             progress: Progress::default(),
             link,
             smb: Some(smb),
@@ -311,7 +314,7 @@ impl Peer {
         let awaited = Awaited {
             is_sending: self.wants_to_send(),
             is_fetching: self.transfers.is_reading(),
-            is_starved: self.transfers.has_waiting() && !self.is_behind(),
+            is_starved: self.transfers.has_next(self.is_behind()),
             is_mid_message: matches!(&self.stage, Stage::Up(smbd) if smbd.is_mid_message()),
         };
         self.progress.look(now, &self.link, awaited)?;

@@ -25,7 +25,7 @@ impl Outbox for Answers {
     }
 
     fn close(&self) {
-        let _ = self.0.post(Item::Close);
+        self.0.close_in_order();
     }
 }
 
@@ -53,8 +53,8 @@ fn destination(data: &[u8], descriptors: &[u8]) -> Result<Cursor, NtStatus> {
 }
 
 /// The room that the bytes take until they are posted: all of their memory, and what is queued beside it.
-fn kib(data: &Vec<u8>) -> u32 {
-    let kib = data.capacity().div_ceil(1024).min(PUSH_ROOM_KIB);
+fn kib(data: &Vec<u8>, cursor: &Cursor) -> u32 {
+    let kib = (data.capacity() + cursor.held()).div_ceil(1024).min(PUSH_ROOM_KIB);
     u32::try_from(kib).expect("bounded by a small constant")
 }
 
@@ -73,12 +73,18 @@ impl RemoteMemory for Buffers {
         descriptors: &[u8],
         counted: Option<Room>,
     ) -> Option<Result<(), NtStatus>> {
-        let cursor = destination(&data, descriptors);
-        match (cursor, Arc::clone(&self.room).try_acquire_many_owned(kib(&data))) {
-            (Ok(cursor), Ok(room)) => Some(post(&self.mailbox, cursor, data, (room, counted))),
-            (cursor, _) => {
+        let cursor = match destination(&data, descriptors) {
+            Ok(cursor) => cursor,
+            Err(status) => {
                 self.mailbox.recycle(data);
-                cursor.err().map(Err)
+                return Some(Err(status));
+            }
+        };
+        match Arc::clone(&self.room).try_acquire_many_owned(kib(&data, &cursor)) {
+            Ok(room) => Some(post(&self.mailbox, cursor, data, (room, counted))),
+            Err(_) => {
+                self.mailbox.recycle(data);
+                None
             }
         }
     }
@@ -101,7 +107,7 @@ impl RemoteMemory for Buffers {
             Ok(cursor) => cursor,
             Err(status) => return Box::pin(ready(Err(status))),
         };
-        let kib = kib(&data);
+        let kib = kib(&data, &cursor);
         let mailbox = Arc::clone(&self.mailbox);
         match Arc::clone(&self.room).try_acquire_many_owned(kib) {
             Ok(room) => Box::pin(ready(post(&mailbox, cursor, data, (room, counted)))),
@@ -140,7 +146,7 @@ fn post(
     (room, counted): (OwnedSemaphorePermit, Option<Room>),
 ) -> Result<(), NtStatus> {
     if counted.is_none() {
-        mailbox.add_uncounted(data.capacity());
+        mailbox.add_uncounted(data.capacity() + cursor.held());
     }
     let push = Push { cursor, data, posted: 0, _room: room, counted };
     mailbox.post(Item::Push(push)).map_err(|_| NtStatus::CONNECTION_DISCONNECTED)

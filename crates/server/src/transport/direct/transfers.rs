@@ -180,6 +180,11 @@ impl Transfers {
         self.pulls.iter().any(|pull| !pull.cursor.is_done())
     }
 
+    /// Whether there is a Read to post next. `tasks_only`: see [`Asker`].
+    pub(super) fn has_next(&self, tasks_only: bool) -> bool {
+        self.pulls.iter().any(|pull| pull.is_next(tasks_only))
+    }
+
     /// Posts the Reads for which there is room, oldest pull first. Returns a pull that can never be
     /// carried out.
     pub(super) fn advance(
@@ -190,11 +195,7 @@ impl Transfers {
         Asker { qp, id, holder, now, tasks_only }: Asker<'_>,
     ) -> Result<Option<Pull>, End> {
         loop {
-            let is_next = |pull: &Pull| {
-                let is_task = matches!(pull.end, PullEnd::Reply(_));
-                !pull.cursor.is_done() && (is_task || !tasks_only)
-            };
-            let next = self.pulls.iter().position(is_next);
+            let next = self.pulls.iter().position(|pull| pull.is_next(tasks_only));
             let Some(pull) = next.and_then(|index| self.pulls.get_mut(index)) else {
                 return Ok(None);
             };
@@ -308,6 +309,11 @@ impl Transfers {
 impl Pull {
     fn is_complete(&self) -> bool {
         self.missing == 0
+    }
+
+    fn is_next(&self, tasks_only: bool) -> bool {
+        let is_task = matches!(self.end, PullEnd::Reply(_));
+        !self.cursor.is_done() && (is_task || !tasks_only)
     }
 
     // Bytes that it holds before any of its own are there.
