@@ -195,14 +195,8 @@ impl Ends {
     }
 }
 
-/// The example program, built: for the whole workspace, as `cargo test --workspace` has built it before in
-/// the suite. Built of its package alone, two dozen crates would be compiled once more with other features.
 fn built() -> Result<PathBuf, Failure> {
-    Step::new("cargo")
-        .args(["build", "--release", "--quiet", "--workspace", "--example", "perf"])
-        .dir(&workspace::root())
-        .builds()
-        .run()?;
+    workspace::build_of(["--quiet", "--example", "perf"]).run()?;
     Ok(workspace::target().join(Path::new("release/examples/perf")))
 }
 

@@ -27,8 +27,9 @@ pub(crate) fn run() -> Outcome {
         }
     };
     let mut tally = torture::all_pass_on(mounted.path(), TESTS)?;
-    let ours = ["test", "--release", "--workspace", "--test", "files"];
-    Step::new("cargo").args(ours).arg("--no-run").dir(&workspace::root()).builds().run()?;
+    let ours = ["test", "--release"].into_iter().chain(workspace::TESTED);
+    let ours: Vec<&str> = ours.chain(["--test", "files"]).collect();
+    Step::new("cargo").args(&ours).arg("--no-run").dir(&workspace::root()).builds().run()?;
     let ours = Step::new("cargo")
         .args(ours)
         .arg("clones::")

@@ -64,9 +64,7 @@ fn bench(
     extension: &Path,
     disk: &Path,
 ) -> Result<Result<(), String>, Failure> {
-    let build =
-        ["build", "--release", "--package", "landfast-redb-backend", "--example", "redb_updates"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--example", "redb_updates"]).run()?;
     let measured = Step::new(PYTHON)
         .arg(script("updates.py"))
         .arg("--so")
@@ -134,9 +132,7 @@ fn script(name: &str) -> PathBuf {
 
 /// The extension, built as it is shipped.
 fn extension() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--package", "landfast-sqlite"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
-    Ok(workspace::target().join("release/liblandfast_sqlite.so"))
+    Ok(workspace::shipped()?.join("liblandfast_sqlite.so"))
 }
 
 /// Where the database is, and whether the server is killed too.

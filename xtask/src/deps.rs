@@ -4,14 +4,25 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
 use crate::{samba, workspace};
 
+/// Installs what is missing, or says what to install. The product is built meanwhile: it needs none of them.
+pub(crate) fn run_while_building() -> Outcome {
+    // Not waited for: the step that needs the build waits for it, and says what went wrong.
+    run_with(|| drop(thread::spawn(|| workspace::ship_step().quiet().finish())))
+}
+
 /// Installs what is missing, or says what to install.
 pub(crate) fn run() -> Outcome {
+    run_with(|| ())
+}
+
+fn run_with(meanwhile: impl FnOnce()) -> Outcome {
     let missing = PROGRAMS.iter().filter(|(program, _)| !on_path(program));
     let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
     packages.dedup();
@@ -29,6 +40,7 @@ pub(crate) fn run() -> Outcome {
     if packages.is_empty() {
         println!("  all programs are there");
     } else {
+        meanwhile();
         install(&packages)?;
     }
     for (program, package) in PROGRAMS {

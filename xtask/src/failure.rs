@@ -60,6 +60,12 @@ impl Failure {
         Self { what: what.into(), remedy: None }
     }
 
+    /// The same failure with what was seen of it.
+    pub(crate) fn evidence(mut self, seen: &str) -> Self {
+        self.what.push_str(seen);
+        self
+    }
+
     /// The same failure with the next thing to try.
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());

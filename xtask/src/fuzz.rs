@@ -22,6 +22,16 @@ pub(crate) struct Options {
     pub(crate) seconds: u32,
     /// One target; all of them without it.
     pub(crate) target: Option<String>,
+    /// Compiles with few optimisations: what is compiled runs for seconds.
+    #[arg(skip)]
+    pub(crate) is_short: bool,
+}
+
+impl Options {
+    /// What CI has time for.
+    pub(crate) fn short() -> Self {
+        Self { seconds: 1, target: None, is_short: true }
+    }
 }
 
 /// Runs each target for its time.
@@ -35,17 +45,18 @@ pub(crate) fn run(options: &Options) -> Outcome {
                 .remedy(format!("one of: {}", known.join(", "))));
         }
     };
-    build().builds().run()?;
+    let step = || runner(options.is_short);
+    step().arg("--build").builds().run()?;
     let tally = Tally { note: format!("{} targets", chosen.len()), ..Tally::default() };
     let (left, tally) = (Mutex::new(chosen.iter()), Mutex::new(tally));
     let tests = || {
-        let (said, found) = run_tests();
+        let (said, found) = run_tests(step());
         println!("{said}");
         tally.lock().unwrap_or_else(PoisonError::into_inner).add(found);
     };
     let lane = || {
         while let Some(target) = { left.lock().unwrap_or_else(PoisonError::into_inner).next() } {
-            let (said, result) = run_one(target, options.seconds);
+            let (said, result) = run_one(step(), target, options.seconds);
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
             // What a target says stands together, whatever ran beside it.
             println!("{said}");
@@ -64,8 +75,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 /// The tests of the bodies with all that they said, and what they found.
-fn run_tests() -> (String, Tally) {
-    let step = Step::new("fuzz/run").arg("--tests").dir(&workspace::root()).limit(REPLAY_LIMIT);
+fn run_tests(runner: Step) -> (String, Tally) {
+    let step = runner.arg("--tests").limit(REPLAY_LIMIT);
     let shown = format!("  $ {}", step.shown());
     match step.quiet().finish() {
         Ok(Finished { status, stdout, stderr }) => {
@@ -83,20 +94,20 @@ fn run_tests() -> (String, Tally) {
     }
 }
 
-/// Builds the targets before [`run`] needs them. What goes wrong is said by [`run`].
+/// Builds the targets before [`run`] needs them for [`Options::short`]. What goes wrong is said by [`run`].
 pub(crate) fn build_ahead() {
-    let _ = build().quiet().builds().finish();
+    let _ = runner(true).arg("--build").quiet().builds().finish();
 }
 
-fn build() -> Step {
-    Step::new("fuzz/run").arg("--build").dir(&workspace::root())
+fn runner(is_short: bool) -> Step {
+    let step = Step::new("fuzz/run").dir(&workspace::root());
+    if is_short { step.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", SHORT_OPT_LEVEL) } else { step }
 }
 
 /// The command with all that it said, and how it ended.
-fn run_one(target: &str, seconds: u32) -> (String, Result<(), Failure>) {
-    let step = Step::new("fuzz/run")
+fn run_one(runner: Step, target: &str, seconds: u32) -> (String, Result<(), Failure>) {
+    let step = runner
         .args(["--built", "--seconds", &seconds.to_string(), target])
-        .dir(&workspace::root())
         .limit(REPLAY_LIMIT + Duration::from_secs(u64::from(seconds)))
         .quiet();
     let shown = format!("  $ {}", step.shown());
@@ -118,5 +129,7 @@ fn targets() -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Of the short form: the least with which inlined code is compiled once.
+const SHORT_OPT_LEVEL: &str = "1";
 /// Longest the kept inputs may take, which come before a target's time and are not part of it.
 const REPLAY_LIMIT: Duration = Duration::from_secs(300);

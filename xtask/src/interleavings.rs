@@ -16,8 +16,8 @@ pub(crate) struct Options {
 
 /// Explores all models.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let test = ["test", "--release", "--package", "landfast-interleavings"];
-    let step = Step::new("cargo").args(test).dir(&workspace::root()).builds();
+    let step = Step::new("cargo").args(["test", "--release"]).args(workspace::TESTED);
+    let step = step.args(["--test", "promises"]).dir(&workspace::root()).builds();
     let finished = step.env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string()).finish()?;
     let mut tally = Tally::default();
     let sound = match finished.status.success() {

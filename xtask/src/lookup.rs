@@ -30,8 +30,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         let path = directory.join(format!("File number {number}.dat"));
         std::fs::write(&path, []).map_err(Failure::io("creating", &path))?;
     }
-    let build = ["build", "--release", "--workspace", "--example", "lookup"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--example", "lookup"]).run()?;
     let mut tally = Tally::default();
     println!("\n  microseconds, the middle of 300:");
     println!("  {:<10} {:>8} {:>8} {:>8} {:>8}", "", "first", "spelled", "cased", "absent");

@@ -42,7 +42,7 @@ pub(crate) fn build(
     }
     let target = tree.with_file_name("target");
     take_what_is_built(&target)?;
-    let build = Step::new("cargo").args(["build", "--release", "--workspace"]).args(targets);
+    let build = workspace::build_of(targets.iter().copied());
     let target_dir = target.to_string_lossy().into_owned();
     let built = build.dir(&tree).env("CARGO_TARGET_DIR", target_dir).builds().finish()?;
     Ok(match built.status.success() {

@@ -134,8 +134,11 @@ impl Step {
         let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
         let stdout = child.child.stdout.take().map(collect);
         let stderr = child.child.stderr.take().map(collect);
-        let status = child.wait(limit)?;
-        Ok(Finished { status, stdout: joined(stdout), stderr: joined(stderr) })
+        match child.wait(limit) {
+            Ok(status) => Ok(Finished { status, stdout: joined(stdout), stderr: joined(stderr) }),
+            // Of a program that hung, what it said last says where.
+            Err(failure) => Err(failure.evidence(&tail(&said_by_now(stdout)))),
+        }
     }
 
     /// Runs to the end and hands back standard output. Anything but success is a failure.
@@ -322,6 +325,18 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+// A child of a program that was killed may hold its end of the pipe for ever.
+fn said_by_now(reader: Option<thread::JoinHandle<String>>) -> String {
+    let deadline = Instant::now() + STOP_GRACE;
+    let is_read = |reader: &thread::JoinHandle<String>| {
+        while !reader.is_finished() && Instant::now() < deadline {
+            thread::sleep(POLL_INTERVAL);
+        }
+        reader.is_finished()
+    };
+    joined(reader.filter(is_read))
 }
 
 fn joined(reader: Option<thread::JoinHandle<String>>) -> String {

@@ -25,8 +25,9 @@ pub(crate) struct Options {
 
 /// Tries all cells and prints how many there were.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let args = ["test", "--release", "--workspace", "--test", "access_matrix"];
-    let step = Step::new("cargo").args(args).args(["--", "--nocapture"]).dir(&workspace::root());
+    let args = ["--test", "access_matrix", "--", "--nocapture"];
+    let step = Step::new("cargo").args(["test", "--release"]).args(workspace::TESTED).args(args);
+    let step = step.dir(&workspace::root());
     // smbd has no Landfast extensions, and ids of others are tried on ours alone.
     let finished = match options.against {
         Against::Landfast => step.tee()?,

@@ -104,8 +104,7 @@ fn number(line: &str, name: &str) -> Option<u64> {
 }
 
 fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--workspace", "--example", "siege"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--example", "siege"]).run()?;
     Ok(workspace::target().join("release/examples/siege"))
 }
 

@@ -166,10 +166,8 @@ fn judge(what: &str, finished: &Finished, tally: &mut Tally) {
     tally.note.push_str(runs.unwrap_or_default());
 }
 
-// For the whole workspace, as `cargo test --workspace` has built it before in the suite.
 fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--workspace", "--example", "state_fuzz"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--example", "state_fuzz"]).run()?;
     Ok(workspace::target().join("release/examples/state_fuzz"))
 }
 

@@ -56,8 +56,9 @@ pub(crate) fn landfast() -> Result<PathBuf, Failure> {
     Ok(shipped()?.join("landfast"))
 }
 
-/// The directory with what is shipped: the program, `liblandfast.so` and `lib_landfast.so`, the module of the Python package.
-/// They are built by one command: built one by one, their dependencies would be compiled with other features each time.
+/// The directory with what is shipped: the program, `liblandfast.so`, `liblandfast.a`, `lib_landfast.so`, the module of the
+/// Python package, and `liblandfast_sqlite.so`. They are built by one command: built one by one, their dependencies would be
+/// compiled with other features each time.
 pub(crate) fn shipped() -> Result<PathBuf, Failure> {
     // Once is enough: no step of ours changes the source.
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -71,14 +72,26 @@ pub(crate) fn shipped() -> Result<PathBuf, Failure> {
 /// Puts what is shipped in its place, where `cargo test` may have put the same built for tests. Programs that run from
 /// there meanwhile lose their file.
 pub(crate) fn ship() -> Result<(), Failure> {
+    ship_step().run()
+}
+
+/// The command of [`ship`].
+pub(crate) fn ship_step() -> Step {
     let step = Step::new("cargo").args(["build", "--release"]).args(shipped_packages());
-    step.dir(&root()).builds().run()
+    step.dir(&root()).builds()
 }
 
 /// Options of cargo that name the packages of what is shipped.
 pub(crate) fn shipped_packages() -> impl Iterator<Item = String> {
-    let packages = ["landfast", "landfast-capi", "landfast-python"];
+    let packages = ["landfast", "landfast-capi", "landfast-python", "landfast-sqlite"];
     packages.into_iter().flat_map(|package| ["--package".to_owned(), package.to_owned()])
+}
+
+/// `cargo build` of programs beside the product, which `targets` name (`--bin`, `--example`): of the packages that `cargo
+/// test` has built before in the suite, as for others their dependencies would be compiled with other features.
+pub(crate) fn build_of<'a>(targets: impl IntoIterator<Item = &'a str>) -> Step {
+    let step = Step::new("cargo").args(["build", "--release"]).args(TESTED).args(targets);
+    step.dir(&root()).builds()
 }
 
 /// Whether this process may install packages, capture packets and change users.

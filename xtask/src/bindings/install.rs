@@ -58,7 +58,6 @@ pub(crate) fn install(prefix: &Path, is_static: bool) -> Result<(), Failure> {
         symlink(target, &link).map_err(Failure::io("linking", &link))?;
     }
     if is_static {
-        build_static()?;
         copy(&built.join("liblandfast.a"), &lib.join("liblandfast.a"))?;
     }
     let description = pkg_config.join("landfast.pc");
@@ -69,12 +68,6 @@ pub(crate) fn install(prefix: &Path, is_static: bool) -> Result<(), Failure> {
 /// The directory that pkg-config searches.
 pub(crate) fn pkg_config(prefix: &Path) -> PathBuf {
     prefix.join("lib/pkgconfig")
-}
-
-fn build_static() -> Result<(), Failure> {
-    let args =
-        ["rustc", "--release", "--package", "landfast-capi", "--lib", "--crate-type", "staticlib"];
-    Step::new("cargo").args(args).dir(&workspace::root()).builds().run()
 }
 
 /// The new file takes the place of the old in one step: a program that runs keeps the old.

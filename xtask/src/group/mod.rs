@@ -33,8 +33,7 @@ impl Options {
 
 /// Runs the seeds; before them a few of them twice, each of which must do the same again.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let build = ["build", "--release", "--workspace", "--bin", "landfast-group-sim"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--bin", "landfast-group-sim"]).run()?;
     let simulator = workspace::target().join("release/landfast-group-sim");
     let mut tally = Tally::default();
     if let Some(seed) = options.replay {

@@ -51,7 +51,8 @@ pub(super) fn example(name: &str) -> PathBuf {
 }
 
 fn cargo<'a>(command: &[&str], targets: impl Iterator<Item = &'a str>) -> Step {
-    let step = Step::new("cargo").args(command).args(["--workspace", "--release"]).args(targets);
+    let step = Step::new("cargo").args(command).arg("--release").args(workspace::TESTED);
+    let step = step.args(targets);
     step.dir(&workspace::root()).quiet().builds()
 }
 

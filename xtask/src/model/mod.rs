@@ -145,13 +145,12 @@ fn come_to_rest(
     Ok(())
 }
 
-/// The clients, built: for the whole workspace, as `cargo test --workspace` has built them before in the suite.
+/// The clients, built.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--workspace", "--bin", "model"];
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(program));
     }
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--bin", "model"]).run()?;
     Ok(workspace::target().join("release/model"))
 }
 

@@ -90,10 +90,7 @@ struct Simulator {
 
 fn simulator(is_quiet: bool) -> Result<Simulator, Failure> {
     let landfast = workspace::landfast()?;
-    // For the whole workspace, as the tests before it in the suite have built them.
-    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
-    let build = Step::new("cargo").args(build).args(PROGRAMS);
-    build.dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--bin", "landfast-sim"].into_iter().chain(PROGRAMS)).run()?;
     let programs = workspace::target().join("release");
     Ok(Simulator { own: programs.join("landfast-sim"), landfast, programs, is_quiet })
 }

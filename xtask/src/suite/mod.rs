@@ -1,9 +1,9 @@
 //! `cargo xtask test`: every step in its short form, one table, one closing line.
 //!
 //! ```text
-//!   front    deps check build tests | demo smbclient ... fuzz guest |              latency bulk ...
-//!   beside                          | smbtorture kerberos ...       | their output
-//!   behind                          | fuzz build, seeds             |
+//!   front    deps check build tests-build | tests | demo smbclient ... guest sim fuzz |              latency bulk ...
+//!   beside                                        | smbtorture kerberos ...           | their output
+//!   behind                                | fuzz build, seeds                         |
 //! ```
 
 mod behind;
@@ -21,7 +21,7 @@ use clap::Args;
 use self::beside::Beside;
 use self::processors::Processors;
 use self::report::Report;
-use self::steps::{DEPS, FUZZ, GUEST, Place, SIM, STEPS, SuiteStep, TESTS};
+use self::steps::{DEPS, FUZZ, GUEST, Place, SIM, STEPS, SuiteStep, TESTS, TESTS_BUILD};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::{guest, workspace};
 
@@ -74,11 +74,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
             println!("  the steps after this one need it");
             break;
         }
-        // The steps after it wait for peers more than they compute.
-        if step.name == TESTS {
+        // What comes after all is built waits for peers more than it computes.
+        if step.name == TESTS_BUILD {
             // Before any of them runs, so that none is replaced under another.
             workspace::ship()?;
             behind::begin(begins(FUZZ), begins(SIM));
+        }
+        if step.name == TESTS {
             suite.begin_beside();
         }
     }

@@ -64,15 +64,19 @@ pub(super) const FUZZ: &str = "fuzz";
 pub(super) const GUEST: &str = "guest";
 pub(super) const SIM: &str = "sim";
 pub(super) const TESTS: &str = "tests";
+pub(super) const TESTS_BUILD: &str = "tests-build";
 /// The steps, quickest answer first; those that measure come last.
-pub(super) const STEPS: [SuiteStep; 32] = [
-    step(DEPS, "programs and Python packages the tests start", deps::run).needed_by_all().quick(),
+pub(super) const STEPS: [SuiteStep; 33] = [
+    step(DEPS, "programs and Python packages the tests start", deps::run_while_building)
+        .needed_by_all()
+        .quick(),
     step("check", "formatting, lints, the rules of the house", check::run).quick(),
     step("build", "the product as it is shipped", || {
         workspace::landfast().map(|_| Tally::passed(""))
     })
     .needed_by_all()
     .quick(),
+    step(TESTS_BUILD, "all tests, compiled", cargo_tests::build).quick(),
     step(TESTS, "cargo test, crash images included", cargo_tests::run).quick(),
     step("demo", "the README's first command", demo::run).quick(),
     step("smbclient", "100 files with Debian's smbclient, encrypted and signed", || {
@@ -155,7 +159,7 @@ pub(super) const STEPS: [SuiteStep; 32] = [
     ),
     step(SIM, "server and clients on virtual time, one seed a run", behind::simulation),
     step(FUZZ, "each fuzz target for a second and the tests of their bodies, instrumented", || {
-        fuzz::run(&fuzz::Options { seconds: 1, target: None })
+        fuzz::run(&fuzz::Options::short())
     }),
     step(
         "latency",

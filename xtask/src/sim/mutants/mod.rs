@@ -10,7 +10,6 @@ use self::faults::FAULTS;
 use super::{PROGRAMS, Simulator};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::planted::{self, Fault, VARIABLE};
-use crate::process::Step;
 use crate::workspace;
 
 /// Options of `cargo xtask mutants-sim`.
@@ -26,8 +25,7 @@ pub(crate) struct Options {
 /// Plants all faults in one copy of the tree, each behind a question for its number, builds it once, and for each runs
 /// seeds until one fails.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let driver = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
-    Step::new("cargo").args(driver).dir(&workspace::root()).builds().run()?;
+    workspace::build_of(["--bin", "landfast-sim"]).run()?;
     let mut tally = Tally::default();
     let chosen =
         |fault: &&Fault| options.name.as_ref().is_none_or(|name| fault.name.contains(name));
