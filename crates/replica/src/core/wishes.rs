@@ -58,7 +58,11 @@ impl Core {
                     return Err(Denial::Busy);
                 }
                 let source = self.source().ok_or(Denial::NotSource)?;
-                source.handing_over = Some(HandOver { to, nonce, told: None });
+                // It may be the source already: a second one would begin an epoch of the same number.
+                if let Some(member) = source.may_be_elsewhere() {
+                    return Err(Denial::Unheard(member));
+                }
+                source.handing_over = Some(HandOver { to, nonce, named: None, told: None });
             }
             Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
         }
