@@ -372,7 +372,7 @@ fn a_source_that_handed_over_asks_its_witness_before_the_member_follows_again() 
     group.ticks(2);
     let after = group.seat.unwrap();
     assert_eq!((after.epoch, after.in_sync), (before.epoch, before.in_sync));
-    assert_eq!(after.set_version, before.set_version + 1, "a late request of the other one fails");
+    assert!(after.set_version > before.set_version, "a late request of the other one fails");
     assert!(group.status(0).is_ready);
     assert_eq!(group.status(0).in_sync, MemberSet(0b11));
 }
