@@ -14,7 +14,7 @@ use smb::create::{
 use smb::info::FileAttributes;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
-use smb::{Command, FileId, FileTime, Guid};
+use smb::{FileId, FileTime, Guid};
 
 use super::{File, Lease};
 use crate::client::{posix_path, share_path};

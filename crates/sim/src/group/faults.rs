@@ -28,7 +28,8 @@ impl World<'_> {
         } else {
             of_it.into_iter().for_each(|number| self.cut(number));
         }
-        let delay = self.chance.skewed(MS, 500 * MS);
+        let longest = if self.plan.aims { 2 * SECOND } else { 500 * MS };
+        let delay = self.chance.skewed(MS, longest);
         self.later(delay, What::Start(member));
     }
 

@@ -20,6 +20,15 @@ impl World<'_> {
         }
         if from != to {
             self.loses_one_way(from, to);
+            self.loses_the_other_way_later(from, to);
+        }
+    }
+
+    // Who goes without having been heard for so long tells the other so, which is not heard either.
+    fn loses_the_other_way_later(&mut self, from: u8, to: u8) {
+        if self.chance.happens(1, 2) {
+            let delay = self.chance.skewed(MS, self.plan.silence_ns);
+            self.later(delay, What::LoseWay(to, from));
         }
     }
 
@@ -30,7 +39,7 @@ impl World<'_> {
         (0..self.plan.members).find(is_source)
     }
 
-    fn loses_one_way(&mut self, from: u8, to: u8) {
+    pub(crate) fn loses_one_way(&mut self, from: u8, to: u8) {
         self.sums.one_way += 1;
         self.trace(|| format!("member {to} does not hear member {from}"));
         self.one_way.push((from, to));
@@ -104,6 +113,7 @@ impl World<'_> {
     pub(crate) fn aim_at(&mut self, source: MemberId, member: MemberId) {
         if self.plan.aims && !self.heals && self.chance.happens(1, 6) {
             self.loses_one_way(source.0, member.0);
+            self.loses_the_other_way_later(source.0, member.0);
         }
     }
 

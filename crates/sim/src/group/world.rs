@@ -106,6 +106,7 @@ pub(crate) enum What {
     Unsilence(u8, u8),
     OneWay,
     Hear(u8, u8),
+    LoseWay(u8, u8),
     Stop,
     GoOn(u8),
     Switch,
@@ -307,6 +308,7 @@ impl<'a> World<'a> {
             What::Hear(from, to) => self.hears_again(from, to),
             What::GoOn(member) => self.goes_on(member),
             _ if self.heals => {}
+            What::LoseWay(from, to) => self.loses_one_way(from, to),
             What::Crash => {
                 let member = u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0);
                 self.crash(member);
