@@ -707,6 +707,7 @@ mod tests {
             witness_file: None,
             etcd: None,
             units: Vec::new(),
+            removed: Vec::new(),
             volumes: vec![VolumeEntry { name: "data".to_owned(), size: Size(1 << 30) }],
             members: vec![
                 MemberEntry::parse("alpha=127.0.0.1:7445,/srv/a", 0).unwrap(),

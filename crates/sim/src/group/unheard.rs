@@ -27,7 +27,8 @@ impl World<'_> {
     // Who goes without having been heard for so long tells the other so, which is not heard either.
     fn loses_the_other_way_later(&mut self, from: u8, to: u8) {
         if self.chance.happens(1, 2) {
-            let delay = self.chance.skewed(MS, self.plan.silence_ns);
+            let silence = self.plan.silence_ns;
+            let delay = silence / 4 + self.chance.below(silence / 4 * 3 + 1);
             self.later(delay, What::LoseWay(to, from));
         }
     }
