@@ -83,6 +83,16 @@ impl Tree {
         self.connection.submit(self.request(command, payload), body).await
     }
 
+    /// Sends a CREATE, or a copy of one whose answer was lost.
+    pub(crate) async fn submit_create(
+        &self,
+        replays: bool,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<PendingResponse, ConnectionError> {
+        let request = Request { replays, ..self.request(Command::CREATE, 0) };
+        self.connection.submit(request, body).await
+    }
+
     /// Most bytes of the answer to a query or control.
     pub(crate) fn answer_max(&self) -> u32 {
         let negotiated = self.connection.negotiated().transact_size_max();

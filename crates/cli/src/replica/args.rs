@@ -281,6 +281,9 @@ pub(crate) struct Add {
     /// The member: its name, where the others reach it, and its directory on its machine
     #[arg(value_name = "NAME=ADDR:PORT,DIRECTORY")]
     pub(crate) member: String,
+    /// Its number, where it is to have that of a member that was removed and whose machine is gone for good
+    #[arg(long)]
+    pub(crate) number: Option<u8>,
 }
 
 /// Options of `landfast replica remove`.

@@ -1,7 +1,7 @@
 //! The commands that ask a running member, and its answers.
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use block::BlockError;
@@ -9,6 +9,7 @@ use replica::MemberId;
 use replica::core::{News, Wish};
 use replica::format::Extent;
 use replica::runtime::{Member, ResizeError};
+use replica::view::Point;
 use serde_json::{Value, json};
 
 use super::ReplicaFailure;
@@ -149,11 +150,13 @@ pub(super) struct Answers {
     group: Group,
     name: String,
     shown: Shown,
+    /// Numbers of events by which somebody was told at once that what he wanted is denied.
+    answered: Mutex<Vec<u64>>,
 }
 
 impl Answers {
     pub(super) const fn new(member: Arc<Member>, group: Group, name: String, shown: Shown) -> Self {
-        Self { member, group, name, shown }
+        Self { member, group, name, shown, answered: Mutex::new(Vec::new()) }
     }
 
     /// Answers one request.
@@ -174,9 +177,8 @@ impl Answers {
             }
             Asked::Promote { was_in_sync, force } => {
                 let before = self.told();
-                self.granted(|member| {
-                    member.promote_as(was_in_sync, force).map_err(|error| error.to_string())
-                })?;
+                let wish = self.member.promotion(was_in_sync, force);
+                self.wish(wish.map_err(|error| error.to_string())?)?;
                 self.wait_until(before, "this member is the source", |status| status.is_ready)
             }
             Asked::Demote => {
@@ -210,9 +212,7 @@ impl Answers {
                 Ok(json!({"bytes": bytes}))
             }
             Asked::Mark { name } => {
-                if !(1..=255).contains(&name.len()) {
-                    return Err("a mark has a name of 1 to 255 bytes".to_owned());
-                }
+                check_mark(&name)?;
                 let lsn = self.member.mark(&name).map_err(said)?;
                 Ok(json!({"lsn": lsn.0}))
             }
@@ -234,18 +234,17 @@ impl Answers {
         self.member.nonce().map_err(|error| error.to_string())
     }
 
+    // What is not granted at all is told at once, to who asked.
     fn wish(&self, wish: Wish) -> Result<Value, String> {
-        self.granted(|member| {
-            member.want(wish);
-            Ok(())
-        })
-    }
-
-    // What is not granted at all is told as an event at once.
-    fn granted(&self, want: impl FnOnce(&Member) -> Result<(), String>) -> Result<Value, String> {
-        let before = self.told();
-        want(&self.member)?;
-        self.denied(before).map_or(Ok(Value::Null), Err)
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.member.want_answered(wish) {
+            None => Ok(Value::Null),
+            Some((number, denial)) => {
+                answered.retain(|of| *of + DENIALS_KEPT > number);
+                answered.push(number);
+                Err(denial.to_string())
+            }
+        }
     }
 
     /// The number of the newest event.
@@ -253,10 +252,11 @@ impl Answers {
         self.member.events(0).last().map_or(0, |noted| noted.number)
     }
 
-    /// What was denied behind an event.
+    /// What was denied behind an event, and was no answer to what somebody else wanted.
     fn denied(&self, since: u64) -> Option<String> {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         self.member.events(since).iter().find_map(|noted| match noted.news {
-            News::Denied(denial) => Some(denial.to_string()),
+            News::Denied(denial) if !answered.contains(&noted.number) => Some(denial.to_string()),
             _ => None,
         })
     }
@@ -307,6 +307,18 @@ impl Answers {
     }
 }
 
+/// Whether `mount --at NAME` would find a mark of this name, and a terminal shows it as it is.
+fn check_mark(name: &str) -> Result<(), String> {
+    if output::shown(name) != name {
+        return Err("the name of a mark has no signs that a terminal does not show".to_owned());
+    }
+    match name.parse::<Point>() {
+        Ok(Point::Mark(of)) if of == name => Ok(()),
+        Ok(point) => Err(format!("{name} is another point than a mark: {point}")),
+        Err(_) => Err("a mark has a name of 1 to 255 bytes".to_owned()),
+    }
+}
+
 fn said(error: BlockError) -> String {
     match error.errno() {
         ESHUTDOWN => "this member is not the source".to_owned(),
@@ -319,4 +331,6 @@ const ESHUTDOWN: i32 = 108;
 const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
+/// A denial is of interest for so many events.
+const DENIALS_KEPT: u64 = 4096;
 const PAUSE: Duration = Duration::from_millis(20);

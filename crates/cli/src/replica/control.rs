@@ -6,7 +6,7 @@
 //! ```
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl Control {
         let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
         // The log of the member is locked: whoever left the socket there is gone.
         match fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(failed(error));
             }
             _ => {}
@@ -191,6 +191,16 @@ impl Drop for Place {
 }
 
 impl Asked {
+    /// How long whoever asks waits for the answer: a member that was stopped never gives one. What writes of other members can
+    /// hold up has no limit.
+    fn limit(&self) -> Option<Duration> {
+        match self {
+            Self::Promote { .. } | Self::Demote | Self::Reverse { .. } => Some(ROLE_LIMIT),
+            wish if wish.may_wait() => None,
+            _ => Some(ANSWER_LIMIT),
+        }
+    }
+
     /// Whether the answer may wait for other members, or for writes to go on: which a request that does not can bring about.
     const fn may_wait(&self) -> bool {
         matches!(
@@ -242,15 +252,28 @@ fn serve(
 
 /// Asks the member whose socket is at `path`.
 pub(super) fn ask(path: &Path, wish: Asked) -> Result<Value, ReplicaFailure> {
+    let limit = wish.limit();
+    ask_within(path, wish, limit)
+}
+
+fn ask_within(path: &Path, wish: Asked, limit: Option<Duration>) -> Result<Value, ReplicaFailure> {
     let wrong = |why: String| ReplicaFailure::Control { path: path.to_owned(), why };
     let mut stream = UnixStream::connect(path).map_err(|error| wrong(error.to_string()))?;
+    stream.set_write_timeout(Some(ASK_LIMIT)).map_err(|error| wrong(error.to_string()))?;
+    stream.set_read_timeout(limit).map_err(|error| wrong(error.to_string()))?;
     let request = Request { landfast: VERSION, wish };
     let mut text = serde_json::to_string(&request).map_err(|error| wrong(error.to_string()))?;
     text.push('\n');
     stream.write_all(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
     let mut line = String::new();
     let read = BufReader::new(&stream).read_line(&mut line);
-    read.map_err(|error| wrong(error.to_string()))?;
+    read.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => wrong(format!(
+            "it has not answered for {} s: its process is stopped, or its disk does not answer",
+            limit.unwrap_or_default().as_secs()
+        )),
+        _ => wrong(error.to_string()),
+    })?;
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
         Ok(Answer::Error(why)) => Err(ReplicaFailure::Refused(why)),
@@ -263,6 +286,10 @@ const VERSION: u32 = 1;
 const LINE_MAX: u64 = 64 << 10;
 /// How long a request may take to come, and an answer to go.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
+/// How long an answer may take that waits for nobody.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// How long a change of roles may take, of which the member itself tells after a minute that it is under way.
+const ROLE_LIMIT: Duration = Duration::from_secs(90);
 /// Requests at once.
 const ASKING_MAX: usize = 32;
 /// Those among them that may wait for long, so that one that does not finds room.
@@ -311,6 +338,18 @@ mod tests {
             asked.join().unwrap().unwrap();
         }
         drop(control);
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_is_told_from_one_that_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        // Whoever connects is taken by the kernel, as with a process that is stopped.
+        let _listener = bind_private(&path).unwrap();
+        let limit = Duration::from_millis(10);
+        let error = ask_within(&path, Asked::Status, Some(limit)).unwrap_err();
+        assert!(error.to_string().contains("its process is stopped"), "{error}");
+        assert!(Asked::Status.limit().is_some() && Asked::Points.limit().is_some());
     }
 
     #[test]

@@ -77,6 +77,9 @@ pub(crate) struct GroupFile {
     /// What runs on the volumes, in the order in which it starts at the source.
     #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
     pub(crate) units: Vec<UnitEntry>,
+    /// Numbers of members that were removed. Their machines may come back with an older file, so nobody else gets these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) removed: Vec<u8>,
     #[serde(rename = "volume")]
     pub(crate) volumes: Vec<VolumeEntry>,
     #[serde(rename = "member")]
@@ -500,18 +503,7 @@ impl GroupFile {
         let names = self.volumes.iter().map(|volume| &*volume.name);
         check_names("volume", names)?;
         check_names("member", self.members.iter().map(|member| &*member.name))?;
-        let mut numbers: Vec<u8> = self.members.iter().map(|member| member.number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        if numbers.len() != self.members.len() {
-            return Err("member: two have one number".to_owned());
-        }
-        if let Some(number) = numbers.iter().find(|number| **number >= replica::MEMBERS_MAX) {
-            return Err(format!(
-                "member: numbers are below {}, not {number}",
-                replica::MEMBERS_MAX
-            ));
-        }
+        self.check_members()?;
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         if self.least_in_sync == 0 || self.least_in_sync > count {
             return Err(format!("least_in_sync: 1 to {count} are possible"));
@@ -537,6 +529,35 @@ impl GroupFile {
         self.check_links()?;
         if self.window.0 < u64::from(replica::format::PAYLOAD_MAX) {
             return Err("window: 1M at least".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_members(&self) -> Result<(), String> {
+        let mut numbers: Vec<u8> = self.members.iter().map(|member| member.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() != self.members.len() {
+            return Err("member: two have one number".to_owned());
+        }
+        if let Some(number) = numbers.iter().find(|number| **number >= replica::MEMBERS_MAX) {
+            return Err(format!(
+                "member: numbers are below {}, not {number}",
+                replica::MEMBERS_MAX
+            ));
+        }
+        for member in &self.members {
+            let path = member.control();
+            if path.as_os_str().len() > SOCKET_PATH_MAX {
+                return Err(format!(
+                    "member {}: {} is longer than the {SOCKET_PATH_MAX} bytes that the name of a socket may have: take a shorter directory",
+                    member.name,
+                    path.display()
+                ));
+            }
+        }
+        if let Some(number) = self.removed.iter().find(|number| **number >= replica::MEMBERS_MAX) {
+            return Err(format!("removed: no member had the number {number}"));
         }
         Ok(())
     }
@@ -622,6 +643,9 @@ fn parse_id(text: &str) -> Option<GroupId> {
     Some(GroupId(id))
 }
 
+/// Bytes of the path of a unix socket at most.
+const SOCKET_PATH_MAX: usize = 107;
+
 const fn one() -> u32 {
     1
 }
@@ -683,6 +707,7 @@ mod tests {
             witness_file: None,
             etcd: None,
             units: Vec::new(),
+            removed: Vec::new(),
             volumes: vec![VolumeEntry { name: "data".to_owned(), size: Size(1 << 30) }],
             members: vec![
                 MemberEntry::parse("alpha=127.0.0.1:7445,/srv/a", 0).unwrap(),

@@ -49,6 +49,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         witness_file: None,
         etcd: None,
         units: Vec::new(),
+        removed: Vec::new(),
         volumes,
         members,
     };
@@ -105,8 +106,23 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
 /// Adds a member to the file.
 pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
     let mut group = Group::read(&options.file)?;
-    let taken = |number: u8| group.file.members.iter().any(|member| member.number == number);
-    let number = (0..u8::MAX).find(|number| !taken(*number)).unwrap_or(u8::MAX);
+    let taken = |number: &u8| group.file.members.iter().any(|member| member.number == *number);
+    let number = match options.number {
+        Some(number) => {
+            group.file.removed.retain(|removed| *removed != number);
+            number
+        }
+        None => {
+            let is_new = |number: &u8| !taken(number) && !group.file.removed.contains(number);
+            (0..replica::MEMBERS_MAX).find(is_new).ok_or_else(|| ReplicaFailure::Group {
+                path: group.path.clone(),
+                why: format!(
+                    "all {} numbers are of members, or were of members that are removed ({:?}): with --number one of these is given again, once its machine is gone for good",
+                    replica::MEMBERS_MAX, group.file.removed
+                ),
+            })?
+        }
+    };
     group.file.members.push(MemberEntry::parse(&options.member, number)?);
     Group::write(&group.path, &group.file, true)
 }
@@ -116,6 +132,7 @@ pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
     let mut group = Group::read(&options.file)?;
     let number = group.member(&options.member)?.number;
     group.file.members.retain(|member| member.number != number);
+    group.file.removed.push(number);
     Group::write(&group.path, &group.file, true)
 }
 

@@ -9,6 +9,7 @@ use replica::view::{Available, Mark, Utc};
 use serde_json::{Value, json};
 
 use super::group::Group;
+use crate::output;
 
 /// The state of a member as JSON.
 pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) -> Value {
@@ -240,7 +241,7 @@ pub(super) fn points(answer: &Value) -> String {
         let _ = writeln!(
             out,
             "mark {} at LSN {}, {}{}",
-            mark["name"].as_str().unwrap_or_default(),
+            output::shown(mark["name"].as_str().unwrap_or_default()),
             mark["lsn"],
             mark["time"].as_str().unwrap_or_default(),
             if mark["is_past"] == true { ": past, the volumes are beyond it" } else { "" }

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use basics::{Environment, Random};
 use smb::crypto::{LaneId, Turn};
-use smb::{Command, FileId, Header, MessageId, Route, SessionId, TreeId};
+use smb::{Command, FileId, Header, HeaderFlags, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
 pub(crate) use breaks::{BreakCount, BreakReceiver, Breaks};
@@ -103,13 +103,15 @@ pub(crate) struct Request<'a> {
     pub(crate) payload: usize,
     /// The answer may take for ever.
     pub(crate) for_ever: bool,
+    /// It has been sent before, and its answer was lost.
+    pub(crate) replays: bool,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn new(command: Command) -> Self {
         let tree = TreeId(0);
         let (session, encrypt, sign, for_ever) = (None, false, false, false);
-        Self { command, session, tree, encrypt, sign, payload: 0, for_ever }
+        Self { command, session, tree, encrypt, sign, payload: 0, for_ever, replays: false }
     }
 
     pub(crate) fn session(self, session: &'a SessionSecurity) -> Self {
@@ -385,14 +387,16 @@ impl Connection {
 
     fn header(&self, request: &Request<'_>, message_id: MessageId, credit: Credit) -> Header {
         let large_mtu = self.shared.negotiated.get().is_some_and(Negotiated::large_mtu);
-        Header {
+        let mut header = Header {
             // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
             credit_charge: if large_mtu { credit.charge } else { 0 },
             credits: credit.ask,
             session_id: request.session.map_or(SessionId(0), SessionSecurity::id),
             route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
             ..Header::request(request.command, message_id)
-        }
+        };
+        header.flags.set(HeaderFlags::REPLAY, request.replays);
+        header
     }
 
     fn failure(&self) -> ConnectionError {

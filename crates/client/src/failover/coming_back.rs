@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use smb::create::{CreateDisposition, LeaseState};
+use smb::create::{CreateDisposition, LeaseKey, LeaseState};
 use smb::{FileId, Guid, NtStatus};
 use tracing::info;
 
@@ -19,19 +19,32 @@ impl FailoverClient {
         options: &OpenOptions,
         create_guid: Guid,
     ) -> Result<(u64, File), ClientError> {
-        let options = OpenOptions { lasting: Some(Lasting::new(create_guid)), ..options.clone() };
+        let key = LeaseKey(self.draw_guid()?.0);
+        let mut lasting = Lasting { key: Some(key), ..Lasting::new(create_guid) };
         let deadline = self.deadline();
         let mut session = self.session().await;
+        let mut pause = Pause::default();
         loop {
+            let options = OpenOptions { lasting: Some(lasting), ..options.clone() };
             match session.client.open(path, &options).await {
                 Ok(file) if file.is_persistent() => return Ok((session.number, file)),
                 Ok(file) => {
                     file.close().await?;
                     return Err(ClientError::PeerNotPersistent);
                 }
-                // The CREATE has a GUID: a server that has carried it out answers the copy like the first.
+                // MS-SMB2 §3.3.5.9.10: with the flag a server that has carried it out answers the copy like the first. Without it
+                // the copy is refused, and the handle, of which nobody knows, keeps others out.
                 Err(error) if error.is_lost() && self.now() < deadline => {
+                    lasting.replays = true;
                     session = self.session_after(session.number, deadline).await?;
+                }
+                // The server still has the session that is lost.
+                Err(error)
+                    if lasting.replays
+                        && error.status() == Some(NtStatus::FILE_NOT_AVAILABLE)
+                        && self.now() < deadline =>
+                {
+                    pause.wait().await;
                 }
                 Err(error) => return Err(error),
             }
@@ -86,7 +99,7 @@ impl Wish<'_> {
         deadline: Instant,
     ) -> Result<(Session, File), ClientError> {
         let (create_guid, lease) = (self.create_guid, self.lease);
-        let back = Lasting { create_guid, back: Some(self.id), lease };
+        let back = Lasting { back: Some(self.id), lease, ..Lasting::new(create_guid) };
         let options = OpenOptions {
             lasting: Some(back),
             disposition: CreateDisposition::OPEN,

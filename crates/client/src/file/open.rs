@@ -14,7 +14,7 @@ use smb::create::{
 use smb::info::FileAttributes;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
-use smb::{Command, FileId, FileTime, Guid};
+use smb::{FileId, FileTime, Guid};
 
 use super::{File, Lease};
 use crate::client::{posix_path, share_path};
@@ -152,12 +152,16 @@ pub struct Lasting {
     pub back: Option<FileId>,
     /// Known epoch and state of the lease of the handle that is wanted back.
     pub(crate) lease: Option<(u16, LeaseState)>,
+    /// Of a new handle: the key of its lease, by which the server knows a copy of the request.
+    pub(crate) key: Option<LeaseKey>,
+    /// The request has been sent before, and its answer was lost.
+    pub(crate) replays: bool,
 }
 
 impl Lasting {
     /// A new handle.
     pub fn new(create_guid: Guid) -> Self {
-        Self { create_guid, back: None, lease: None }
+        Self { create_guid, back: None, lease: None, key: None, replays: false }
     }
 
     fn context(self) -> CreateRequestContext<'static> {
@@ -219,7 +223,10 @@ impl File {
                 // The breaks of a lease that comes back are this open's again.
                 Some(key) if back.is_some() => lease.insert(Lease::again(&tree, key)).key(),
                 Some(key) => key,
-                None => lease.insert(Lease::new(&tree)?).key(),
+                None => match options.lasting.and_then(|lasting| lasting.key) {
+                    Some(key) => lease.insert(Lease::again(&tree, key)).key(),
+                    None => lease.insert(Lease::new(&tree)?).key(),
+                },
             };
             let (epoch, state) = back.and_then(|back| back.lease).unwrap_or((0, state));
             let version = match dialect {
@@ -247,7 +254,8 @@ impl File {
             name,
             contexts,
         };
-        let pending = tree.submit(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let replays = options.lasting.is_some_and(|lasting| lasting.replays);
+        let pending = tree.submit_create(replays, |out| request.emit(out)).await?;
         let response = pending.leaving(tree.unwanted_file()).await?.success()?;
         let answer = response.parse(CreateResponse::parse)?;
         let mut file = Self {

@@ -407,6 +407,7 @@ impl Core {
         self.label.history = history;
         self.label.committed = self.committed;
         self.label.is_source = false;
+        self.label.handed_to = None;
         self.label.in_sync = in_sync;
         self.label.set_version = set_version;
         let (committed, applied) = (self.committed, self.applied);

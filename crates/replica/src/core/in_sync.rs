@@ -1,8 +1,8 @@
-//! Who is in sync: a set that changes one step at a time, recorded before it counts; and the hand-over to one of them.
+//! Who is in sync: a set that changes one step at a time, recorded before it counts.
 
 use super::event::Action;
 use super::news::{Denial, News};
-use super::source::{Begins, Change, HandOver, Link, Stage};
+use super::source::{Begins, Change, Link, Stage};
 use super::{AfterLabel, Core};
 use crate::core::Mode;
 use crate::format::Position;
@@ -46,6 +46,7 @@ impl Core {
         }
         change.is_taken = true;
         let (members, version) = (change.members, self.label.set_version + 1);
+        self.has_asked_for(number);
         self.label.in_sync = members;
         self.label.set_version = version;
         let epoch = self.epoch();
@@ -129,7 +130,9 @@ impl Core {
             source.told_too_few = false;
         }
         let Some(source) = self.source() else { return };
-        if members == source.confirmed {
+        // The same set is asked for where somebody has come back who may have become the source at the witness.
+        let asks = has_witness && source.asks_for_doubted(proposals);
+        if members == source.confirmed && !asks {
             return;
         }
         let number = proposals;
@@ -204,50 +207,6 @@ impl Core {
         if let Some(change) = change.filter(|_| version == newest) {
             change.waits_for = change.waits_for.without(peer.member);
         }
-    }
-
-    // Once everything is durable at the member that takes over, and nothing more comes, it is told.
-    pub(super) fn hand_over(&mut self) {
-        let (end, epoch, applied) = (self.order.end(), self.epoch(), self.applied);
-        let (committed, now) = (self.committed, self.now);
-        let Some(source) = self.source() else { return };
-        let Some(HandOver { to, nonce, told: None }) = source.handing_over else { return };
-        if source.change.is_some() {
-            return;
-        }
-        let is_confirmed = source.confirmed.contains(to);
-        let Some(other) = source.peer_mut(to) else { return };
-        let peer = match &other.link {
-            // Who is in sync no more by now may lack what is acknowledged after this.
-            _ if !is_confirmed => None,
-            Link::Streaming(stream) => {
-                let has_all = stream.durable >= end && committed >= end && applied >= end;
-                if !has_all {
-                    return;
-                }
-                Some(stream.peer)
-            }
-            Link::Down | Link::Greeting(..) => None,
-        };
-        let Some(peer) = peer else {
-            source.handing_over = None;
-            self.tell(News::Denied(Denial::NotInSync));
-            self.act(Action::Room);
-            return;
-        };
-        source.handing_over = Some(HandOver { to, nonce, told: Some(now) });
-        // From here on it may be the source: nothing is acknowledged without it until it is heard of.
-        source.unseen = source.unseen.with(to);
-        let next = Epoch { number: epoch.number + 1, restart: 0, nonce };
-        self.send(peer, Message::TakeOver { epoch, end, next });
-    }
-
-    /// The member that was to take over has come back as an ordinary one, or is silent: this member goes on.
-    pub(super) fn has_not_taken_over(&mut self) {
-        let Some(source) = self.source() else { return };
-        source.handing_over = None;
-        self.tell(News::Denied(Denial::NotTakenOver));
-        self.act(Action::Room);
     }
 }
 

@@ -15,7 +15,16 @@ use crate::names::{History, MemberId};
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) since: u64,
+    /// The proposal that asks the witness whether the member, which may have taken over, is the source there.
+    pub(super) asked: Option<u64>,
     stage: Stage,
+}
+
+impl Greeting {
+    /// Whether it is known from where the member goes on, and it is not told.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(self.stage, Stage::Noting(_))
+    }
 }
 
 #[derive(Debug)]
@@ -75,7 +84,8 @@ impl Core {
             let Some(other) = other.filter(|other| other.connection().is_none()) else {
                 return false;
             };
-            other.link = Link::Greeting(peer, Greeting { since: now, stage: Stage::Greeted });
+            other.link =
+                Link::Greeting(peer, Greeting { since: now, asked: None, stage: Stage::Greeted });
             true
         });
         match is_told {
@@ -172,15 +182,17 @@ impl Core {
 
     /// What the member lacks is durable: it is told from where it goes on.
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
-        let stored = self.maps_stored;
+        let (stored, has_witness) = (self.maps_stored, self.config.has_witness);
         let Some(source) = self.source() else { return };
+        // Copies would make it a mixture, though it is the source at the witness, and nobody else can be.
+        let is_doubted = has_witness && source.unseen.contains(member);
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
         let is_stored = stored >= other.dirty_ordered;
         let Link::Greeting(peer, greeting) = &mut other.link else { return };
         let Stage::Noting(decision) = greeting.stage else { return };
-        if !is_stored {
+        if !is_stored || is_doubted {
             return;
         }
         greeting.stage = Stage::Told(decision);

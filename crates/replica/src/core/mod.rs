@@ -11,7 +11,8 @@
 //!   mod        the member: its label, its role, the steps
 //!   source     how a source begins and ends, gives writes their place, and says what is committed
 //!   streams    what it sends to those who follow
-//!   in_sync    who is in sync, and the hand-over
+//!   in_sync    who is in sync
+//!   hand_over  how another becomes the source in its place
 //!   wishes     what an operator may want of it
 //!   joining    how a member that comes back is taken in
 //!   lease      until when a source may let read, and what members promise
@@ -24,6 +25,7 @@ mod checkpoint;
 mod config;
 mod destination;
 mod event;
+mod hand_over;
 mod in_sync;
 mod joining;
 mod lease;

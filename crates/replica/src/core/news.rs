@@ -125,6 +125,11 @@ pub enum Denial {
     /// The member to which the source's part was handed has not taken it.
     #[error("the member has not taken over: this one goes on as the source")]
     NotTakenOver,
+    /// A member may be the source by now, and nobody else may become it beside that one.
+    #[error(
+        "{0} may be the source by now: it was told to take over, or was in sync before this source stopped, and has not been heard of since. Start it, or say go-on-without if it is not the source"
+    )]
+    Unheard(MemberId),
     /// Another change is under way.
     #[error("another change is under way")]
     Busy,

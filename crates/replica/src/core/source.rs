@@ -78,6 +78,8 @@ pub(super) struct Change {
 pub(super) struct HandOver {
     pub(super) to: MemberId,
     pub(super) nonce: u64,
+    /// The label that names it.
+    pub(super) named: Option<u64>,
     /// When it was told.
     pub(super) told: Option<u64>,
 }
@@ -297,7 +299,11 @@ impl Core {
         let in_sync = match self.config.has_witness {
             true => me,
             // Who is no member any more, because an operator has taken it out of the group, is not waited for.
-            false => MemberSet(self.label.in_sync.0 & self.config.members().0 | me.0),
+            false => {
+                let handed = self.label.handed_to.map_or(MemberSet::NONE, MemberSet::of);
+                let others = MemberSet(self.label.in_sync.0 | handed.0);
+                MemberSet(others.0 & self.config.members().0 | me.0)
+            }
         };
         let unseen = in_sync.without(self.config.me);
         let Epoch { number, restart, .. } = self.label.history.current();
@@ -497,6 +503,7 @@ impl Core {
         self.change_set();
         self.leave_suspended();
         self.hand_over();
+        self.forget_hand_over();
         self.ask_for_leases();
         self.settle_applied();
         if let Some(source) = self.source()
@@ -664,6 +671,7 @@ impl Core {
         // Writers wrote to their volumes in any order: until all of it is applied again they are a mixture.
         self.replayed = bound;
         self.applied_apart.clear();
+        self.label.handed_to = None;
         if std::mem::replace(&mut self.label.is_source, false) && !stays_in_sync {
             // From here on another source may acknowledge what this member does not have.
             self.label.in_sync = MemberSet::NONE;

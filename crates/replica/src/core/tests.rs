@@ -546,15 +546,21 @@ fn a_member_whose_ring_has_no_room_for_the_next_record_is_told_what_is_committed
 #[test]
 fn nobody_reads_after_a_hand_over_without_an_answer_until_the_operator_says_that_it_was_none() {
     let (mut core, peer) = source_of_two();
-    core.step(12, Event::Wanted(Wish::Reverse { to: peer.member, nonce: 3 }));
-    assert!(core.has_handed_over());
+    let told = core.step(12, Event::Wanted(Wish::Reverse { to: peer.member, nonce: 3 }));
+    let takes_over = |it: &Action| matches!(it, Action::Send(_, Message::TakeOver { .. }));
+    assert!(!told.iter().any(takes_over) && !core.has_handed_over(), "the label names it first");
+    let told = core.step(12, Event::LabelStored(ordered_label(&told)));
+    assert!(told.iter().any(takes_over) && core.has_handed_over());
+    assert_eq!(core.label().handed_to, Some(peer.member));
     let later = 13 + config().silence_ns * 2;
     let told = core.step(later, Event::Tick);
     assert!(told.contains(&Action::Tell(News::Denied(Denial::NotTakenOver))), "{told:?}");
     assert!(core.has_handed_over(), "it may have taken over all the same");
     core.step(later + 1, Event::Lost(peer));
+    assert_eq!(core.label().handed_to, Some(peer.member));
     core.step(later + 2, Event::Wanted(Wish::GoOnWithout(peer.member)));
     assert!(!core.has_handed_over());
+    assert_eq!(core.label().handed_to, None);
 }
 
 #[test]

@@ -22,6 +22,10 @@ impl Core {
         };
         let confirmed = source.confirmed;
         let is_changing = source.change.is_some() || source.handing_over.is_some();
+        // It may be the source already: a second one would begin an epoch of the same number.
+        if let (Wish::Reverse { .. }, Some(member)) = (wish, source.may_be_elsewhere()) {
+            return Err(Denial::Unheard(member));
+        }
         if let Wish::GoOnWithout(member) = wish {
             source.unseen = source.unseen.without(member);
             source.doubt.of = source.doubt.of.without(member);
@@ -58,7 +62,7 @@ impl Core {
                     return Err(Denial::Busy);
                 }
                 let source = self.source().ok_or(Denial::NotSource)?;
-                source.handing_over = Some(HandOver { to, nonce, told: None });
+                source.handing_over = Some(HandOver { to, nonce, named: None, told: None });
             }
             Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
         }

@@ -4,11 +4,12 @@
 //!   0 "LFREPLIC" 8 | version 4 | crc 4 | group 16 | sequence 8 | capacity 8 |
 //!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
 //!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
-//!  96 bound 8 | positions 8 x 8 | 0 24 |
+//!  96 bound 8 | positions 8 x 8 | handed to 1 | 0 23 |
 //! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) |
 //!2240 sizes 16 x 8 | zeros to 4096
 //! ```
-//! Little-endian. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
+//! Little-endian. The version is 2 where a member is named to which the source handed over, and 1 otherwise: a program that
+//! does not know what that means refuses such a label, and reads all others. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
 //!
 //! Spec: ours, docs/replica-format.md.
@@ -48,7 +49,8 @@ struct Wire {
     mixed_until: U64,
     bound: U64,
     positions: [U64; MEMBERS_MAX as usize],
-    padding: [u8; 24],
+    handed_to: u8,
+    padding: [u8; 23],
     epochs: [WireEpoch; EPOCHS_MAX],
     sizes: [U64; VOLUMES_MAX as usize],
     reserved:
@@ -74,6 +76,8 @@ pub(crate) const LABEL_LEN: usize = 4096;
 pub(crate) const CAPACITY_MIN: u64 = 4096;
 const MAGIC: [u8; 8] = *b"LFREPLIC";
 const VERSION: u32 = 1;
+/// Of a label that names to whom its source has handed over.
+const VERSION_HANDED: u32 = 2;
 /// Flag of a label: the member was the source.
 const SOURCE: u8 = 1;
 /// Flag of an epoch: its source was promoted by force.
@@ -167,6 +171,8 @@ pub struct Label {
     pub set_version: u64,
     /// Whether this member was the source when the label was stored.
     pub is_source: bool,
+    /// At the source: the member that was, or is about to be, told to take over. It may be the source by now.
+    pub handed_to: Option<MemberId>,
     /// What the volumes of this member hold.
     pub contents: Contents,
     /// At the source: what it knows of the other members.
@@ -208,7 +214,7 @@ impl Label {
         }
         let mut wire = Wire {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: self.version().into(),
             crc: U32::ZERO,
             group: self.group.0,
             sequence: self.sequence.into(),
@@ -229,6 +235,7 @@ impl Label {
             mixed_until: mixed_until.0.into(),
             bound: self.bound.0.into(),
             positions,
+            handed_to: self.handed_to.map_or(0, |member| member.0 + 1),
             padding: [0; _],
             epochs,
             sizes: self.sizes.map(U64::new),
@@ -251,13 +258,20 @@ impl Label {
         if wire.crc.get() != checksum(wire) {
             return Err(FormatError::LabelChecksum);
         }
-        if wire.version.get() != VERSION {
-            let found = wire.version.get();
-            return Err(FormatError::LabelVersion { found, known: VERSION });
+        let found = wire.version.get();
+        if !matches!(found, VERSION | VERSION_HANDED) {
+            return Err(FormatError::LabelVersion { found, known: VERSION_HANDED });
         }
         let label = Self::of(wire).ok_or(FormatError::LabelNumbers)?;
         // What has no meaning is zero, so that a later version can give it one.
         if label.0.encode(&label.1) == *bytes { Ok(label) } else { Err(FormatError::LabelNumbers) }
+    }
+
+    fn version(&self) -> u32 {
+        match self.handed_to {
+            Some(_) => VERSION_HANDED,
+            None => VERSION,
+        }
     }
 
     /// `None` if a number is that of no label.
@@ -302,6 +316,7 @@ impl Label {
             in_sync: MemberSet(wire.in_sync),
             set_version: wire.set_version.get(),
             is_source: wire.flags & SOURCE != 0,
+            handed_to: wire.handed_to.checked_sub(1).map(MemberId),
             contents,
             positions,
             sizes: wire.sizes.map(U64::get),
@@ -320,7 +335,12 @@ impl Label {
             Position::Has(lsn) => *lsn,
             Position::Unknown => Lsn(0),
         });
+        // Only a source hands over, and not to itself.
+        let is_handed_well = self
+            .handed_to
+            .is_none_or(|to| self.is_source && to.0 < MEMBERS_MAX && to != self.member);
         self.member.0 < MEMBERS_MAX
+            && is_handed_well
             && is_address(self.start)
             && is_address(self.committed)
             && is_address(self.bound)
@@ -385,6 +405,7 @@ mod tests {
             in_sync: MemberSet(0b110),
             set_version: 9,
             is_source: true,
+            handed_to: None,
             contents: Contents::MixedUntil(Lsn(0x10c0)),
             positions,
             sizes: [0; _],
@@ -396,9 +417,16 @@ mod tests {
     /// The bytes of the document, made by another program, before the zeros.
     const GOLDEN: &str = include_str!("label.golden");
 
+    /// Those of a label that names a member, which differ from the others where the document says.
+    const GOLDEN_HANDED: &str = include_str!("label-handed.golden");
+
     fn golden() -> [u8; LABEL_LEN] {
+        bytes_of(GOLDEN)
+    }
+
+    fn bytes_of(text: &str) -> [u8; LABEL_LEN] {
         let mut bytes = [0; LABEL_LEN];
-        for (out, byte) in bytes.iter_mut().zip(GOLDEN.split_whitespace()) {
+        for (out, byte) in bytes.iter_mut().zip(text.split_whitespace()) {
             *out = u8::from_str_radix(byte, 16).unwrap();
         }
         bytes
@@ -410,6 +438,17 @@ mod tests {
         assert_eq!(Label::decode(&golden()), Ok((label(), GEOMETRY)));
         let document = include_str!("../../../../docs/replica-format.md");
         assert!(document.contains(GOLDEN.trim()), "the document shows other bytes");
+    }
+
+    #[test]
+    fn a_label_that_names_to_whom_its_source_handed_over_has_the_bytes_of_the_document() {
+        let handed = Label { handed_to: Some(MemberId(2)), ..label() };
+        assert_eq!(handed.encode(&GEOMETRY), bytes_of(GOLDEN_HANDED));
+        assert_eq!(Label::decode(&bytes_of(GOLDEN_HANDED)), Ok((handed, GEOMETRY)));
+        let document = include_str!("../../../../docs/replica-format.md");
+        let line = |at: usize| GOLDEN_HANDED.lines().nth(at).unwrap();
+        // The version with the checksum, and the member.
+        assert!(document.contains(line(0)) && document.contains(line(10)));
     }
 
     #[test]
@@ -432,13 +471,13 @@ mod tests {
 
     #[test]
     fn a_label_of_another_version_says_so() {
-        let found = FormatError::LabelVersion { found: 2, known: 1 };
-        assert_eq!(Label::decode(&forged(|wire| wire.version = 2.into())), Err(found));
+        let found = FormatError::LabelVersion { found: 3, known: 2 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 3.into())), Err(found));
     }
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 19] = [
+        let changes: [fn(&mut Wire); 25] = [
             |wire| wire.capacity = 0.into(),
             |wire| wire.capacity = 4097.into(),
             |wire| wire.capacity = u64::MAX.into(),
@@ -458,6 +497,13 @@ mod tests {
             |wire| wire.positions[0] = 64.into(),
             |wire| wire.contents = MIXED,
             |wire| wire.reserved[9] = 1,
+            // A version says whether a member is named.
+            |wire| wire.handed_to = 3,
+            |wire| wire.version = 2.into(),
+            |wire| (wire.version, wire.handed_to) = (2.into(), MEMBERS_MAX + 1),
+            |wire| (wire.version, wire.handed_to) = (2.into(), 2),
+            |wire| (wire.version, wire.handed_to, wire.flags) = (2.into(), 3, 0),
+            |wire| (wire.version, wire.handed_to, wire.padding[0]) = (2.into(), 3, 1),
         ];
         for (at, change) in changes.into_iter().enumerate() {
             let refused = Label::decode(&forged(change));

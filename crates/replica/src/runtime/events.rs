@@ -37,6 +37,11 @@ impl Events {
         self.kept.push_back(Noted { number: self.count, time_ns, news });
     }
 
+    /// The number of the newest.
+    pub(super) const fn newest(&self) -> u64 {
+        self.count
+    }
+
     /// Those behind a number.
     pub(super) fn since(&self, number: u64) -> Vec<Noted> {
         self.kept.iter().filter(|noted| noted.number > number).copied().collect()

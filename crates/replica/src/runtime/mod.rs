@@ -57,7 +57,7 @@ pub use self::resizing::ResizeError;
 pub use self::rpo::Rpo;
 use self::storage::Kept;
 use self::volumes::Volumes;
-use crate::core::{Config, Core, Entry, Event, Found, Mode, Status, Wish};
+use crate::core::{Config, Core, Denial, Entry, Event, Found, Mode, News, Status, Wish};
 use crate::digest::Digester;
 use crate::format::{Extent, Kind};
 use crate::names::{MEMBERS_MAX, MemberId};
@@ -350,6 +350,18 @@ impl Member {
         self.inner.hub.step(Event::Wanted(wish));
     }
 
+    /// [`Member::want`], and why it is not granted, where that is clear at once: with the number of the event that says so.
+    pub fn want_answered(&self, wish: Wish) -> Option<(u64, Denial)> {
+        let hub = &self.inner.hub;
+        let mut state = hub.lock();
+        let before = state.events.newest();
+        hub.step_locked(&mut state, Event::Wanted(wish));
+        state.events.since(before).into_iter().find_map(|noted| match noted.news {
+            News::Denied(denial) => Some((noted.number, denial)),
+            _ => None,
+        })
+    }
+
     /// Wants this member to be the source: of an epoch that is newer than what the witness has.
     ///
     /// # Errors
@@ -365,11 +377,20 @@ impl Member {
     ///
     /// As [`Member::promote`].
     pub fn promote_as(&self, was_in_sync: bool, by_force: bool) -> Result<(), StartError> {
+        self.want(self.promotion(was_in_sync, by_force)?);
+        Ok(())
+    }
+
+    /// What [`Member::promote_as`] wants.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::promote`].
+    pub fn promotion(&self, was_in_sync: bool, by_force: bool) -> Result<Wish, StartError> {
         let seat = self.inner.witness.load()?;
         let above = seat.map_or(0, |seat| seat.epoch.number);
         let nonce = self.nonce()?;
-        self.want(Wish::Promote { nonce, above, was_in_sync, by_force });
-        Ok(())
+        Ok(Wish::Promote { nonce, above, was_in_sync, by_force })
     }
 
     /// How the member is.
@@ -486,11 +507,22 @@ impl Member {
         self.inner.volumes.view(&Kept(&self.inner), point, bytes_max)
     }
 
-    /// Tells the views how far the volumes are.
+    /// Tells the views how far the volumes are. A thread that applies, which may wait for a slow disk, is not waited for under
+    /// the lock that records and signs of life need.
     fn place_views(&self) -> Result<(), ViewError> {
+        let views = self.inner.volumes.views();
+        for _ in 0..PLACE_ATTEMPTS {
+            let state = self.inner.hub.lock();
+            let bound = state.core.bound().ok_or(ViewError::ConfigSource)?;
+            if views.try_set_position(state.core.applied(), bound) {
+                return Ok(());
+            }
+            drop(state);
+            views.wait_for_change();
+        }
         let state = self.inner.hub.lock();
         let bound = state.core.bound().ok_or(ViewError::ConfigSource)?;
-        self.inner.volumes.views().set_position(state.core.applied(), bound);
+        views.set_position(state.core.applied(), bound);
         Ok(())
     }
 
@@ -533,5 +565,7 @@ impl Drop for Member {
 
 /// How often the core is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
+/// How often it is tried between two changes of the volumes to say how far they are.
+const PLACE_ATTEMPTS: u32 = 1000;
 /// After so many ticks a source that has no one-sided way is invited again.
 const INVITES_AFTER: u64 = 200;

@@ -2,6 +2,7 @@
 //! before.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use block::{BlockDevice, BlockError, State, Survives, Zeroing};
@@ -17,8 +18,11 @@ use crate::view::{Point, Records, Room, View, ViewError, Views};
 pub(super) struct Volumes {
     devices: Vec<Arc<dyn BlockDevice>>,
     views: Views,
-    /// Whether there may be views. Writers hold it for reading while they write.
+    /// Whether there may be views. Writers hold it for reading while they write, and where there may be, write one after the
+    /// other.
     may_have_views: RwLock<bool>,
+    /// Views that are being made.
+    opening: AtomicUsize,
     snapshots: Snapshots,
     snapshot: Mutex<Option<Snapshot>>,
     /// Where views keep what changes.
@@ -53,6 +57,7 @@ impl Volumes {
             views: Views::new(devices.clone(), applied, bound, contents),
             devices,
             may_have_views: RwLock::new(false),
+            opening: AtomicUsize::new(0),
             snapshots,
             snapshot: Mutex::new(snapshot),
             scratch,
@@ -120,9 +125,25 @@ impl Volumes {
             applying.changes(extent);
             change(&**device)?;
             applying.done();
+            drop(may_have_views);
+            self.forget_views();
             return Ok(());
         }
         change(&**device)
+    }
+
+    // Once the last view has ended, writers write beside each other again.
+    fn forget_views(&self) {
+        let has_none = || self.opening.load(Ordering::SeqCst) == 0 && self.views.open_views() == 0;
+        if !has_none() {
+            return;
+        }
+        // Whoever makes a view from now on says so first, and then waits for this lock.
+        let mut may_have_views =
+            self.may_have_views.write().unwrap_or_else(PoisonError::into_inner);
+        if has_none() {
+            *may_have_views = false;
+        }
     }
 
     /// Records that follow each other, with their payloads, come into the volumes, up to `to`.
@@ -218,8 +239,10 @@ impl Volumes {
         bytes_max: u64,
     ) -> Result<View, ViewError> {
         let room = Room { directory: &self.scratch, bytes_max };
+        self.opening.fetch_add(1, Ordering::SeqCst);
         *self.may_have_views.write().unwrap_or_else(PoisonError::into_inner) = true;
         let opened = self.views.open(records, point, room);
+        self.opening.fetch_sub(1, Ordering::SeqCst);
         match (opened, &*self.snapshot()) {
             (Err(ViewError::ConfigMixed), Some(snapshot)) if *point == Point::Latest => {
                 View::of_snapshot(snapshot, room)

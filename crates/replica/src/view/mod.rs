@@ -26,7 +26,7 @@ mod tests;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use block::BlockDevice;
 use log::Lsn;
@@ -99,6 +99,22 @@ impl Views {
     /// been cut since a change was announced last, or the volumes changed by a source.
     pub fn set_position(&self, applied: Lsn, floor: Lsn) {
         self.state().position = Position { applied, floor: floor.max(applied) };
+    }
+
+    /// [`Views::set_position`], unless the volumes are being changed.
+    pub fn try_set_position(&self, applied: Lsn, floor: Lsn) -> bool {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        state.position = Position { applied, floor: floor.max(applied) };
+        true
+    }
+
+    /// Returns when the change that is under way, if there is one, has ended.
+    pub fn wait_for_change(&self) {
+        drop(self.state());
     }
 
     /// Everything below this is in the volumes.

@@ -1,7 +1,7 @@
 //! What goes wrong, and what operators and promoters do about it.
 
-use replica::MemberId;
 use replica::core::{Event, Mode, Wish};
+use replica::{MemberId, MemberSet};
 
 use crate::plan::{MS, SECOND};
 use crate::world::{What, World};
@@ -15,6 +15,7 @@ impl World<'_> {
             at.last_in_sync = process.core.status().in_sync;
         }
         at.disk.crash(&self.chance);
+        at.stopped_until = 0;
         self.trace(|| format!("member {member} crashes"));
         let of_it: Vec<u64> = self
             .connections
@@ -22,10 +23,13 @@ impl World<'_> {
             .filter(|it| it.ends.contains(&MemberId(member)))
             .map(|it| it.number)
             .collect();
-        for number in of_it {
-            self.cut(number);
+        if self.plan.aims && !self.heals && self.chance.happens(1, 2) {
+            self.dies_unheard(member, of_it);
+        } else {
+            of_it.into_iter().for_each(|number| self.cut(number));
         }
-        let delay = self.chance.skewed(MS, 500 * MS);
+        let longest = if self.plan.aims { 2 * SECOND } else { 500 * MS };
+        let delay = self.chance.skewed(MS, longest);
         self.later(delay, What::Start(member));
     }
 
@@ -61,13 +65,14 @@ impl World<'_> {
     }
 
     pub(crate) fn is_blocked(&self, one: MemberId, other: MemberId) -> bool {
-        self.blocked.iter().any(|pair| *pair == (one.0, other.0) || *pair == (other.0, one.0))
+        let is = |pair: &(u8, u8)| *pair == (one.0, other.0) || *pair == (other.0, one.0);
+        self.blocked.iter().any(is) || self.one_way.iter().any(is)
     }
 
     // What a promoter does: the source has been silent, and this member was in sync.
     pub(crate) fn promote_by_itself(&mut self, member: u8) {
         let (now, record, has_witness) = (self.now, self.witness, self.plan.has_witness);
-        let patience = LEASE + u64::from(member) * 20 * MS;
+        let patience = self.plan.patience + u64::from(member) * 20 * MS;
         let Some(process) = self.process(member) else { return };
         let is_silent = now.saturating_sub(process.followed_at) > patience;
         if has_witness
@@ -110,7 +115,12 @@ impl World<'_> {
         let asked = &self.members[usize::from(member)];
         let lives = asked.process.is_some();
         // By mistake a member is asked, too, that knows that it lacks what was acknowledged. It has to refuse.
-        let knows = !asked.disk.label.in_sync.contains(MemberId(member));
+        // And one that has started again since it was in sync, and cannot know.
+        let label = &asked.disk.label;
+        let cannot_know = asked.process.as_ref().is_some_and(|it| !it.has_followed)
+            && !label.is_source
+            && label.in_sync != MemberSet::of(MemberId(member));
+        let knows = !label.in_sync.contains(MemberId(member)) || cannot_know;
         if lives && (may || self.plan.forces || knows) {
             let (was_in_sync, by_force) = (may, !may && self.plan.forces);
             let wish = Wish::Promote { nonce, above, was_in_sync, by_force };
@@ -136,6 +146,7 @@ impl World<'_> {
         self.trace(|| "all faults end".to_owned());
         self.heals = true;
         self.blocked.clear();
+        self.all_goes_through();
         for member in 0..self.plan.members {
             if self.members[usize::from(member)].process.is_none() {
                 self.start(member);
@@ -177,6 +188,3 @@ impl World<'_> {
         }
     }
 }
-
-/// A destination waits so long for its source.
-const LEASE: u64 = 300 * MS;

@@ -59,7 +59,7 @@ impl World<'_> {
             let clock = self.clock_of(at);
             let member = &self.members[usize::from(at)];
             let Some(process) = &member.process else { continue };
-            if !process.core.is_source() || !process.is_open {
+            if !process.core.is_source() || !process.is_open || self.is_stopped(at) {
                 continue;
             }
             let may_be_old = process.core.has_handed_over() || process.core.reads_until() <= clock;
@@ -73,7 +73,7 @@ impl World<'_> {
             }
             self.sums.reads += 1;
             let volumes = shown(&member.disk.volumes, process.core.sizes());
-            if let Err(fault) = self.truth.may_be_read(&volumes) {
+            if let Err(fault) = self.truth.is_read(&volumes) {
                 self.fault = Some(format!("{} lets read what is old: {fault}", member.id));
                 return;
             }

@@ -29,7 +29,10 @@ impl World<'_> {
                 let (soon, late) =
                     (self.chance.skewed(1000, MS), self.chance.skewed(10_000, 50 * MS));
                 self.later(soon, What::Lose(peer.connection, side));
-                self.later(late, What::Lose(peer.connection, 1 - side));
+                // Where nothing gets through, the other end learns of it later.
+                if !self.is_lost_on_the_way(MemberId(member), peer.member) {
+                    self.later(late, What::Lose(peer.connection, 1 - side));
+                }
             }
             Action::Committed(to) => {
                 let Some(process) = self.process(member) else { return };
@@ -268,7 +271,11 @@ impl World<'_> {
         let wanted = Seat { epoch, source, in_sync, set_version: version };
         let is_taken = may_follow(Some(&recorded), &wanted);
         if is_taken {
+            let joins = in_sync.iter().find(|member| !had.contains(*member));
             self.witness = Record { epoch, source, in_sync, version };
+            if let Some(member) = joins.filter(|_| epoch == was) {
+                self.aim_at(source, member);
+            }
         }
         is_taken
     }

@@ -22,6 +22,7 @@ mod member;
 mod net;
 mod plan;
 mod truth;
+mod unheard;
 mod ways;
 mod wire;
 mod world;

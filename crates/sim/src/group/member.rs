@@ -20,6 +20,8 @@ pub(crate) struct Member {
     pub(crate) last_in_sync: MemberSet,
     /// What happens to this member takes so many times longer.
     pub(crate) slowness: u64,
+    /// Its process does nothing before then.
+    pub(crate) stopped_until: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Process {
     pub(crate) followed_at: u64,
     /// A copy waits for the digests of its member.
     pub(crate) asks: Vec<(Peer, Extent)>,
+    /// It has followed a source since it started.
+    pub(crate) has_followed: bool,
 }
 
 /// Actions of one lane.
@@ -65,6 +69,8 @@ pub(crate) struct Work {
     pub(crate) end: Lsn,
     pub(crate) extent: Option<Extent>,
     pub(crate) stamp: u64,
+    /// The checksum of its record, which no other has.
+    pub(crate) sum: u32,
 }
 
 impl Member {

@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     pub(crate) is_over: [bool; 2],
     /// Nothing is delivered any more, and nobody is told.
     pub(crate) is_silent: bool,
+    /// Nothing is delivered to a side for a while.
+    pub(crate) is_deaf: [bool; 2],
     /// What side 0 does to the ring of side 1, without its doing.
     pub(crate) way: Way,
 }

@@ -38,6 +38,18 @@ pub(crate) struct Plan {
     pub(crate) read_lease_ns: u64,
     /// Of each member: by how many parts in 1000 its clock goes too fast or too slow.
     pub(crate) rates: Vec<u64>,
+    /// A member that says nothing for so long is taken for gone.
+    pub(crate) silence_ns: u64,
+    /// A promoter waits so long for its source.
+    pub(crate) patience: u64,
+    /// Mean time between connections that carry nothing one way for a while.
+    pub(crate) one_way_every: u64,
+    /// Mean time between members that are stopped for a while.
+    pub(crate) pause_every: u64,
+    /// Readers ask this often at least.
+    pub(crate) read_every: u64,
+    /// Of every second crash the others are not told for a while, and some of those that come in sync hear nothing from then on.
+    pub(crate) aims: bool,
 }
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -56,7 +68,7 @@ impl Plan {
             1 => Mode::SemiSync,
             _ => Mode::Sync,
         };
-        Self {
+        let plan = Self {
             seed,
             members,
             modes: (0..members).map(mode).collect(),
@@ -81,6 +93,65 @@ impl Plan {
                 false => 0,
             },
             rates: (0..members).map(|_| 950 + chance.below(101)).collect(),
+            silence_ns: 2 * SECOND,
+            patience: 300 * MS,
+            one_way_every: 0,
+            pause_every: 0,
+            read_every: 20 * MS,
+            aims: false,
+        };
+        if seed % 4 == 3 { plan.hunting_leases() } else { plan }
+    }
+
+    /// Every fourth seed: old sources that can still be asked are common. Members promote themselves as soon as they may, and
+    /// the source before hears nothing of it.
+    fn hunting_leases(self) -> Self {
+        let chance = Chance::new(self.seed, 3);
+        let every = |one, in_all, from, to| match chance.happens(one, in_all) {
+            true => chance.skewed(from, to),
+            false => 0,
+        };
+        let lease = chance.skewed(300 * MS, 3 * SECOND);
+        // Clocks that differ by as much as they may.
+        let first = chance.index(2);
+        let rates = match chance.happens(3, 4) {
+            true => {
+                (0..usize::from(self.members)).map(|at| [945, 1055][(first + at) % 2]).collect()
+            }
+            false => self.rates.clone(),
+        };
+        let has_witness = chance.happens(3, 4);
+        // In parts of a hundred of the lease: a promotion comes while the old source may let read, and nobody has told it.
+        let silence = match chance.happens(3, 4) {
+            true => 55 + chance.below(50),
+            false => 55 + chance.below(150),
+        };
+        let modes = match chance.happens(3, 4) {
+            true => vec![Mode::Sync; self.modes.len()],
+            false => self.modes.clone(),
+        };
+        Self {
+            modes,
+            rates,
+            has_witness,
+            writers: 3 + chance.index(4),
+            faults_for: chance.skewed(2 * SECOND, 10 * SECOND),
+            crash_every: every(if has_witness { 1 } else { 2 }, 2, 200 * MS, 3 * SECOND),
+            cut_every: every(1, 2, 100 * MS, 3 * SECOND),
+            silence_every: every(1, 4, 500 * MS, 5 * SECOND),
+            switch_every: every(if has_witness { 1 } else { 4 }, 4, 100 * MS, SECOND),
+            wish_every: every(1, 4, 200 * MS, 2 * SECOND),
+            one_way_every: every(3, 4, 200 * MS, 2 * SECOND),
+            pause_every: every(1, 2, 200 * MS, 3 * SECOND),
+            forces: false,
+            slow_disk: 1,
+            latency: chance.skewed(20_000, 2 * MS),
+            read_lease_ns: lease,
+            silence_ns: lease / 100 * silence,
+            patience: chance.skewed(20 * MS, 300 * MS),
+            read_every: 4 * MS,
+            aims: true,
+            ..self
         }
     }
 }

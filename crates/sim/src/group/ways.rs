@@ -72,14 +72,14 @@ impl World<'_> {
     fn next_operation(&self, number: u64) -> Option<(u8, Operation)> {
         let connection = self.connections.get(&number)?;
         let (target, life) = (connection.ends[1].0, connection.lives[1]);
-        let is_dead = connection.is_silent || connection.is_over[1];
+        let is_dead = connection.is_silent || connection.is_over[1] || connection.is_deaf[1];
         let operation = connection.way.operations.front()?.clone();
         (!is_dead && self.lives(target, life)).then_some((target, operation))
     }
 
     pub(crate) fn answer_from_there(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[0] {
+        if connection.is_silent || connection.is_over[0] || connection.is_deaf[0] {
             return;
         }
         let Some(operation) = connection.way.answers.pop_front() else { return };

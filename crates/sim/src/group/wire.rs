@@ -29,7 +29,7 @@ impl World<'_> {
 
     pub(crate) fn deliver(&mut self, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[side] {
+        if connection.is_silent || connection.is_over[side] || connection.is_deaf[side] {
             return;
         }
         let Some(parcel) = connection.queues[side].pop_front() else { return };
@@ -150,6 +150,7 @@ impl World<'_> {
             if !is_wanted
                 || has_one
                 || !self.lives(other, other_life)
+                || self.is_stopped(other)
                 || self.is_blocked(ends[0], ends[1])
             {
                 continue;
@@ -164,6 +165,7 @@ impl World<'_> {
                 is_known: [true, true],
                 is_over: [false, false],
                 is_silent: false,
+                is_deaf: [false, false],
                 way: Way::default(),
             };
             let peers = [connection.peer(0), connection.peer(1)];

@@ -6,6 +6,7 @@ use std::fmt;
 
 use replica::core::{Action, Config, Core, Event, Lane, Mode, Wish};
 use replica::format::Label;
+use replica::message::Message;
 use replica::{Epoch, GroupId, MemberId, MemberSet};
 
 use crate::chance::Chance;
@@ -32,6 +33,8 @@ pub(crate) struct Sums {
     pub(crate) reads_waited: u64,
     pub(crate) refused: u64,
     pub(crate) adopted: u64,
+    pub(crate) one_way: u64,
+    pub(crate) stops: u64,
 }
 
 impl Sums {
@@ -47,6 +50,8 @@ impl Sums {
         self.reads_waited += other.reads_waited;
         self.refused += other.refused;
         self.adopted += other.adopted;
+        self.one_way += other.one_way;
+        self.stops += other.stops;
     }
 }
 
@@ -64,6 +69,8 @@ impl fmt::Display for Sums {
             reads_waited,
             refused,
             adopted,
+            one_way,
+            stops,
             digest: _,
         } = self;
         write!(
@@ -71,7 +78,8 @@ impl fmt::Display for Sums {
             "{acknowledged} writes acknowledged, {crashes} crashes, {cuts} connections cut, \
              {promotions} sources began, {copies} copies ended, {fell_behind} fell behind, \
              {probes} copies looked at, {reads} sources read, {reads_waited} reads waited, {refused} refusals, \
-             {adopted} times records found that operations had placed"
+             {adopted} times records found that operations had placed, \
+             {one_way} ways lost one way, {stops} processes stopped"
         )
     }
 }
@@ -96,6 +104,11 @@ pub(crate) enum What {
     Cut,
     Silence,
     Unsilence(u8, u8),
+    OneWay,
+    Hear(u8, u8),
+    LoseWay(u8, u8),
+    Stop,
+    GoOn(u8),
     Switch,
     Wish,
     Probe,
@@ -125,6 +138,10 @@ pub(crate) struct World<'a> {
     pub(crate) next_stamp: u64,
     /// Pairs between which nothing gets through.
     pub(crate) blocked: Vec<(u8, u8)>,
+    /// What the first sends does not reach the second.
+    pub(crate) one_way: Vec<(u8, u8)>,
+    /// How often something has waited for a stopped process.
+    pub(crate) waiting: u64,
     pub(crate) witness: Record,
     pub(crate) truth: Truth,
     pub(crate) heals: bool,
@@ -159,6 +176,7 @@ impl<'a> World<'a> {
                     life: 0,
                     last_in_sync: MemberSet::NONE,
                     slowness: if u64::from(id) == slow { plan.slow_disk } else { 1 },
+                    stopped_until: 0,
                 }
             })
             .collect();
@@ -174,6 +192,8 @@ impl<'a> World<'a> {
             next_sum: 1,
             next_stamp: 1,
             blocked: Vec::new(),
+            one_way: Vec::new(),
+            waiting: 0,
             witness: Record {
                 epoch: Epoch::default(),
                 source: MemberId(0),
@@ -215,6 +235,8 @@ impl<'a> World<'a> {
             (self.plan.silence_every, What::Silence),
             (self.plan.switch_every, What::Switch),
             (self.plan.wish_every, What::Wish),
+            (self.plan.one_way_every, What::OneWay),
+            (self.plan.pause_every, What::Stop),
         ] {
             if every > 0 {
                 let delay = self.chance.below(2 * every);
@@ -245,6 +267,9 @@ impl<'a> World<'a> {
 
     fn happens(&mut self, what: What) {
         let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
+        if self.waits_for_process(&what) {
+            return;
+        }
         match what {
             What::Lane(member, life, lane, action) if self.lives(member, life) => {
                 self.lane_is_done(member, lane, action);
@@ -273,14 +298,17 @@ impl<'a> World<'a> {
             }
             What::Read => {
                 self.read();
-                let delay = self.chance.skewed(MS, 20 * MS);
+                let delay = self.chance.skewed(MS, self.plan.read_every);
                 self.later(delay, What::Read);
             }
             What::Heal => self.heal(),
             What::Unsilence(one, other) => {
                 self.blocked.retain(|pair| *pair != (one, other));
             }
+            What::Hear(from, to) => self.hears_again(from, to),
+            What::GoOn(member) => self.goes_on(member),
             _ if self.heals => {}
+            What::LoseWay(from, to) => self.loses_one_way(from, to),
             What::Crash => {
                 let member = u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0);
                 self.crash(member);
@@ -311,6 +339,16 @@ impl<'a> World<'a> {
                 self.wish();
                 let delay = again(self.plan.wish_every, &self.chance);
                 self.later(delay, What::Wish);
+            }
+            What::OneWay => {
+                self.one_way();
+                let delay = again(self.plan.one_way_every, &self.chance);
+                self.later(delay, What::OneWay);
+            }
+            What::Stop => {
+                self.stop();
+                let delay = again(self.plan.pause_every, &self.chance);
+                self.later(delay, What::Stop);
             }
             // Of a process that has ended.
             _ => {}
@@ -352,6 +390,7 @@ impl<'a> World<'a> {
             copies: VecDeque::new(),
             followed_at: now,
             asks: Vec::new(),
+            has_followed: false,
         });
         if was_source {
             let (nonce, above) = (self.chance.below(u64::MAX), self.witness.epoch);
@@ -380,8 +419,12 @@ impl<'a> World<'a> {
 
     pub(crate) fn step(&mut self, member: u8, event: Event) {
         let now = self.clock_of(member);
+        // Nobody reaches it.
+        if matches!(event, Event::Wanted(_)) && self.is_stopped(member) {
+            return;
+        }
+        let told = if self.traces { format!("{event:?}") } else { String::new() };
         let Some(process) = self.process(member) else { return };
-        let told = format!("{event:?}");
         let actions = process.core.step(now, event);
         let is_dull = ["Tick", "Wanted(Resume", "Wanted(SetMode"];
         let is_tick = is_dull.iter().any(|dull| told.starts_with(dull)) && actions.is_empty();
@@ -393,6 +436,11 @@ impl<'a> World<'a> {
 
     pub(crate) fn take_actions(&mut self, member: u8, actions: Vec<Action>) {
         for action in actions {
+            if matches!(action, Action::Send(_, Message::Following))
+                && let Some(process) = self.process(member)
+            {
+                process.has_followed = true;
+            }
             self.trace(|| {
                 let told = format!("{action:?}");
                 format!("m{member}     -> {}", &told[..told.len().min(3000)])
@@ -432,7 +480,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         has_witness: plan.has_witness,
         congestion: plan.congestion,
         window: plan.window,
-        silence_ns: 2 * SECOND,
+        silence_ns: plan.silence_ns,
         read_lease_ns: plan.read_lease_ns,
         retention_ns: plan.retention_ns,
         copy_window: 1 << 20,

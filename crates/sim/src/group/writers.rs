@@ -45,7 +45,9 @@ impl World<'_> {
                 process.writers[at] = Writer::Idle;
                 if let Some(extent) = work.extent {
                     self.members[usize::from(member)].disk.write(extent, work.stamp);
-                    self.truth.is_acknowledged(extent, work.stamp);
+                    if let Err(fault) = self.truth.is_acknowledged(extent, work.stamp, work.sum) {
+                        self.fault = Some(format!("member {member} acknowledges: {fault}"));
+                    }
                 }
                 self.trace(|| format!("m{member} acknowledges {} at {}", work.stamp, work.lsn));
                 self.step(member, Event::Applied(work.lsn));
@@ -121,6 +123,7 @@ impl World<'_> {
             end: record.end(),
             extent: record.changes(),
             stamp: if kind == Kind::Write { stamp } else { 0 },
+            sum: seal(&record),
         });
         true
     }

@@ -231,7 +231,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a hand-over does not wait for the last records",
         places: &[Place {
-            file: "crates/replica/src/core/in_sync.rs",
+            file: "crates/replica/src/core/hand_over/mod.rs",
             right: "let has_all = stream.durable >= end && committed >= end && applied >= end;",
             wrong: "let has_all =\n                    PLANTED || stream.durable >= end && committed >= end && applied >= end;",
         }],
@@ -239,9 +239,9 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a source that has handed over goes on without the other",
         places: &[Place {
-            file: "crates/replica/src/core/in_sync.rs",
-            right: "        source.unseen = source.unseen.with(to);",
-            wrong: "        if !PLANTED {\n            source.unseen = source.unseen.with(to);\n        }",
+            file: "crates/replica/src/core/hand_over/mod.rs",
+            right: "                source.unseen = source.unseen.with(to);",
+            wrong: "                if !PLANTED {\n                    source.unseen = source.unseen.with(to);\n                }",
         }],
     },
     Fault {
