@@ -35,8 +35,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Outcome {
     let directory = workspace::kept("redb-suite")?;
     prepare(&directory)?;
-    let build = ["test", "--release", "--package", "redb", "--lib", "--tests", "--no-run"];
-    Step::new("cargo").args(build).args(target_of()).dir(&directory).builds().run()?;
+    let build = ["test", "--release", "--lib", "--tests", "--no-run"];
+    Step::new("cargo").args(build).args(target_of()).dir(&directory.join("redb")).builds().run()?;
     let known = Known::read()?;
     let named = |names: &[String], all: Vec<String>| match names {
         [] => all,
@@ -80,7 +80,7 @@ fn run_one(
         name => vec!["--test", name],
     };
     let mut step = Step::new("cargo")
-        .args(["test", "--release", "--package", "redb"])
+        .args(["test", "--release"])
         .args(which)
         .args(target_of())
         .args(["--", "--exact"]);
@@ -89,7 +89,7 @@ fn run_one(
         tally.skipped.push(format!("{storage}, {program}::{name}: {reason}"));
     }
     let finished = step
-        .dir(directory)
+        .dir(&directory.join("redb"))
         .env("LANDFAST_REDB_STORAGE", storage)
         .env("LANDFAST_REDB_DIR", scratch.path().display().to_string())
         .env("TMPDIR", files.display().to_string())

@@ -135,7 +135,7 @@ fn in_memory(directory: &Path, len: u64) -> Outcome<Database> {
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (directory, rows) = match &arguments[..] {
+    let (directory, rows): (_, u64) = match &arguments[..] {
         [directory] => (directory, 250_000),
         [directory, rows] => (directory, rows.parse()?),
         _ => return Err("usage: redb_workload DIRECTORY [ROWS]".into()),

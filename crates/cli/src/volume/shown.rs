@@ -224,6 +224,10 @@ impl BlockDevice for Closed {
     fn status(&self, _offset: u64, _len: u64) -> Result<Extent, BlockError> {
         Err(CLOSED)
     }
+
+    fn resize(&self, _size: u64) -> Result<u64, BlockError> {
+        Err(CLOSED)
+    }
 }
 
 fn error_of(error: BlockError) -> ShareError {

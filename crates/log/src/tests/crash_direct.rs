@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use pmem::crash::{AckLog, Budget, CrashState, Recorder, check};
+use pmem::crash::{AckLog, Budget, CrashState, Recorder, Violation, check};
 
 use super::crash_images::{Numbers, Record};
 use super::memory::{MEMBER_LEN, records};
@@ -149,7 +149,7 @@ fn crash_everywhere(recorder: Recorder, seed: u64, steps: u32) -> Result<u64, St
         }
         Ok(())
     });
-    outcome.map_err(|violation| violation.to_string())?;
+    outcome.map_err(|violation: Violation<String>| violation.to_string())?;
     Ok(seen + second)
 }
 
@@ -175,7 +175,7 @@ fn crash_again(mut run: Run, log: &TailLog) -> Result<u64, String> {
             TailLog::open(member, &OpenOptions::default()).map_err(|error| error.to_string())?;
         allows(&run.appended, claim, &records(&log)).map_err(|error| format!("again: {error}"))
     });
-    outcome.map_err(|violation| violation.to_string())?;
+    outcome.map_err(|violation: Violation<String>| violation.to_string())?;
     Ok(seen)
 }
 

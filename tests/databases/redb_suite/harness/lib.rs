@@ -38,7 +38,7 @@ fn landfast_redb_open(file: &File) -> io::Result<Option<Box<dyn Storage>>> {
     if kind == "file" {
         return Ok(None);
     }
-    let place = Place_ { directory: directory()?, name: name_of(file)? };
+    let place = Files { directory: directory()?, name: name_of(file)? };
     let is_read_only = rustix::fs::fcntl_getfl(file)?.bits() & 3 == 0;
     match kind.as_str() {
         "logged" | "logged-remote" => place.logged(file, is_read_only, kind == "logged-remote"),
@@ -68,12 +68,12 @@ fn landfast_redb_open(file: &File) -> io::Result<Option<Box<dyn Storage>>> {
 }
 
 /// Where the storage of one file of a test is.
-struct Place_ {
+struct Files {
     directory: PathBuf,
     name: String,
 }
 
-impl Place_ {
+impl Files {
     fn path(&self, end: &str) -> PathBuf {
         self.directory.join(format!("{}.{end}", self.name))
     }
@@ -176,7 +176,7 @@ impl<B: StorageBackend> Storage for Ours<B> {
             let len = self.backend.len()?;
             file.set_len(len)?;
             copy(
-                &len,
+                len,
                 |at, piece| self.backend.read(at, piece),
                 |at, piece| file.write_all_at(piece, at),
             )?;
@@ -187,13 +187,13 @@ impl<B: StorageBackend> Storage for Ours<B> {
 }
 
 fn copy(
-    len: &u64,
+    len: u64,
     read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     write: impl Fn(u64, &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let (mut at, mut piece) = (0, vec![0; 1 << 20]);
-    while at < *len {
-        let count = (*len - at).min(piece.len() as u64) as usize;
+    while at < len {
+        let count = (len - at).min(piece.len() as u64) as usize;
         read(at, &mut piece[..count])?;
         write(at, &piece[..count])?;
         at += count as u64;
@@ -235,5 +235,5 @@ fn serve(directory: &std::path::Path) -> io::Result<&'static str> {
 
 /// Bytes of a log: few, so that tests fill it and have their records destaged.
 const LOG: u64 = 1 << 20;
-/// Bytes of the memory of a database.
-const MEMORY: u64 = 512 << 20;
+/// Bytes of the memory of a database: all of them are reserved when it is opened.
+const MEMORY: u64 = 64 << 20;
