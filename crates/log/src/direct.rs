@@ -61,6 +61,13 @@ impl Reserved {
 
     /// Places the record, and makes it durable.
     pub(crate) fn write(&self, medium: &dyn Medium, record: &[u8]) -> Result<(), MediumError> {
+        self.write_parts(medium, record).inspect_err(|_| {
+            // Who gives up between parts drains those that are placed.
+            let _ = medium.try_place(self.ring.offset(self.start), &[]);
+        })
+    }
+
+    fn write_parts(&self, medium: &dyn Medium, record: &[u8]) -> Result<(), MediumError> {
         if self.start < self.lsn {
             let len = self.lsn.since(self.start) - to_u64(HEADER_LEN);
             let header = self.header(Kind::Filler, self.start, len).emit(&self.id, &[]);
@@ -98,8 +105,13 @@ impl Reserved {
         Header { kind, length, lsn, durable: self.durable, generation: self.generation }
     }
 
+    /// Places a part; the thread's next persist drains all of them.
     fn place(&self, medium: &dyn Medium, at: Lsn, bytes: &[u8]) -> Result<(), MediumError> {
-        medium.place(self.ring.offset(at), bytes)
+        let offset = self.ring.offset(at);
+        match medium.try_place_part(offset, bytes) {
+            Err(MediumError::WouldBlock) => medium.place(offset, bytes),
+            outcome => outcome,
+        }
     }
 }
 

@@ -246,7 +246,7 @@ fn threads_that_append_in_both_ways_find_all_their_records_in_order() {
 
 #[test]
 fn a_thread_whose_memory_fails_ends_the_log_for_those_behind_it() {
-    let medium = Arc::new(pmem::crash::Recorder::pmem(usize::try_from(MEMBER_LEN).unwrap()));
+    let medium = Arc::new(Recorder::pmem(usize::try_from(MEMBER_LEN).unwrap()));
     let memory = Arc::clone(&medium) as Arc<dyn Medium>;
     let member: Box<dyn Store> = Box::new(LocalStore::of_medium(Arc::clone(&memory)));
     let log = TailLog::create(vec![member], &CreateOptions::default()).unwrap();
