@@ -31,6 +31,11 @@ verify() {
   fio --name=verify --filename=$disk --ioengine=psync --direct=1 --rw=randwrite --bsrange=4k-64k --blockalign=4k --size=8M \
     --fdatasync=16 --verify=crc32c --minimal
 }
+# Many requests under way in each queue.
+verify_deep() {
+  fio --name=deep --filename=$disk --ioengine=libaio --iodepth=32 --direct=1 --rw=randwrite --bsrange=4k-64k --blockalign=4k \
+    --size=16M --fdatasync=32 --verify=crc32c --minimal
+}
 exercise() {
   printf '[opsize]\nmax = 16384\n[weights]\nfsync = 0.2\ntruncate = 1\nread = 2\nwrite = 2\nmapread = 1\nmapwrite = 1\n' > /tmp/fsx.toml
   fsx -N "$operations" -S 1 -P /tmp -f /tmp/fsx.toml /mnt/exercised > /tmp/fsx.log 2>&1 || { tail -n 3 /tmp/fsx.log; return 1; }
@@ -42,6 +47,7 @@ check "$mode: a volume" landfast volume create $volume --size 96M --mode $mode -
 check "$mode: a disk" serve || exit 1
 check "$mode: the kernel sends flushes" grep -q 'write back' /sys/block/ublkb0/queue/write_cache
 check "$mode: fio verifies what it wrote" verify
+check "$mode: fio verifies what it wrote with 32 requests under way" verify_deep
 refused() { ! landfast volume serve $volume --ublk 0 --emulate-persistence; }
 check "$mode: a second server is refused" refused
 check "$mode: ext4 made" mkfs.ext4 -q -F $disk
@@ -88,6 +94,15 @@ check "$mode: a server that ends waits for the file system" grep -q 'is in use' 
 check "$mode: unmounted" umount /mnt
 check "$mode: it ends then" patiently is_over
 check "$mode: the disk is gone" patiently gone
+# Nor does it take the disk from a program that has it open without exclusion.
+check "$mode: a disk for a program" serve
+exec 9<> $disk
+kill -TERM "$(cat /tmp/server)"
+patiently grep -q 'is in use' /tmp/serve.log
+check "$mode: a server that ends waits for a program, and names it" grep -q "is in use by process $$ " /tmp/serve.log
+check "$mode: the program writes meanwhile" dd if=/dev/zero of=$disk bs=4k count=16 seek=20000 oflag=direct conv=notrunc status=none
+exec 9>&-
+check "$mode: it ends when the program has closed the disk" patiently is_over
 check "$mode: a disk again" serve
 check "$mode: sound" e2fsck -fn $disk
 # What a server that was killed left behind is given to no other volume.

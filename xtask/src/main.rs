@@ -35,6 +35,7 @@ mod planted;
 mod polling;
 mod process;
 mod realm;
+mod redb_suite;
 mod rights;
 mod samba;
 mod scale;
@@ -113,6 +114,8 @@ enum Task {
     Smbtorture(torture::Options),
     /// Databases on the tail of a log: conflicting transactions of several processes, with kills; and what they cost.
     Databases(databases::Options),
+    /// redb's own tests on our storage.
+    RedbSuite(redb_suite::Options),
     /// The NBD server next to nbdkit's memory plugin, interleaved.
     NbdBench(nbd_bench::Options),
     /// How a store of many servers scales: a discrete-event model on measured costs.
@@ -237,6 +240,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Databases(options) => databases::run(options),
+        Task::RedbSuite(options) => redb_suite::run(options),
         Task::NbdBench(options) => nbd_bench::run(options),
         Task::Scale(options) => scale::run(options),
         Task::Rights(options) => rights::run(options),

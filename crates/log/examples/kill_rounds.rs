@@ -4,9 +4,11 @@
 //! ```sh
 //! cargo run --release -p landfast-log --example kill_rounds -- 500
 //! cargo run --release -p landfast-log --example kill_rounds -- members 500
+//! cargo run --release -p landfast-log --example kill_rounds -- alone 500
 //! ```
 //! With `members` the second member is a region of a server, a process of its own: two of three rounds kill it while the
 //! owner writes, who goes on without it, and is killed later. It is in sync again before the next round.
+//! With `alone` there is one member, where the writers place their records side by side.
 //! The members are files in /dev/shm whose persistence is emulated, which is what SIGKILL can test; the archive is a file
 //! on the disk of the working directory. Each round starts a process of its own, which says each acknowledgement through a
 //! pipe.
@@ -21,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use client::{ConnectOptions, RegionSettings, SmbUrl, blocking};
 use log::{
-    Archive, CreateOptions, DestageOptions, Destager, DeviceStore, LocalStore, OpenOptions,
-    RemoteStore, Store, TailLog,
+    Archive, CreateOptions, DestageOptions, Destager, DeviceStore, LocalStore, LogError,
+    OpenOptions, RemoteStore, Store, TailLog,
 };
 use server::{Server, ServerConfig, ShareConfig, Users};
 use smb::push::{Durability, PushRequest, Rights};
@@ -32,6 +34,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const WRITERS: usize = 8;
 const RING: u64 = 256 << 10;
 const ARCHIVE: u64 = 1 << 30;
+/// In place of a server's port: there is no second member.
+const ALONE: u16 = 1;
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -40,15 +44,21 @@ fn main() -> Outcome<()> {
             write(Path::new(&args[1]), Path::new(&args[2]), args[3].parse()?, &args[4..])
         }
         Some("serve") => serve(Path::new(&args[1])),
-        Some("members") => run(args.get(1).map_or(Ok(20), |rounds| rounds.parse())?, true),
-        rounds => run(rounds.map_or(Ok(20), str::parse)?, false),
+        Some(how @ ("members" | "alone")) => {
+            let rounds = args.get(1).map_or(Ok(20), |rounds| rounds.parse())?;
+            run(rounds, how == "members", if how == "alone" { ALONE } else { 0 })
+        }
+        rounds => run(rounds.map_or(Ok(20), str::parse)?, false, 0),
     }
 }
 
-/// Two files, or a file and a region of the server at a port.
+/// Two files, one, or a file and a region of the server at a port.
 fn members(memory: &Path, port: u16) -> Outcome<Vec<Box<dyn Store>>> {
     let emulated = pmem::OpenOptions { emulate_persistence: true };
     let open = |name| LocalStore::open(&memory.join(name), 8192 + RING, emulated);
+    if port == ALONE {
+        return Ok(vec![Box::new(open("first")?)]);
+    }
     let second: Box<dyn Store> = if port == 0 { Box::new(open("second")?) } else { remote(port)? };
     Ok(vec![Box::new(open("first")?), second])
 }
@@ -138,8 +148,17 @@ fn write(memory: &Path, disk: &Path, port: u16, next: &[String]) -> Outcome<()> 
                 let mut number: u64 = next.parse().map_err(|_| "no number".to_owned())?;
                 loop {
                     let record = record(writer, number);
-                    let lsn = log.append_when_room(&record).map_err(|error| error.to_string())?;
-                    log.commit(lsn).map_err(|error| error.to_string())?;
+                    loop {
+                        match log.append_commit(&record) {
+                            Err(LogError::Full { .. }) => log
+                                .wait_for_room(record.len())
+                                .map_err(|error| error.to_string())?,
+                            outcome => {
+                                outcome.map_err(|error| error.to_string())?;
+                                break;
+                            }
+                        }
+                    }
                     let mut said = [0; 9];
                     said[0] = u8::try_from(writer).map_err(|_| "few writers".to_owned())?;
                     said[1..].copy_from_slice(&number.to_le_bytes());
@@ -162,13 +181,13 @@ fn record(writer: usize, number: u64) -> Vec<u8> {
     bytes
 }
 
-fn run(rounds: u32, kills_members: bool) -> Outcome<()> {
+fn run(rounds: u32, kills_members: bool, no_member: u16) -> Outcome<()> {
     let (memory, disk) = (tempfile::tempdir_in("/dev/shm")?, tempfile::tempdir_in(".")?);
     let share = memory.path().join("share");
     std::fs::create_dir(&share)?;
     std::fs::File::create(share.join("tail"))?.set_len(8192 + RING)?;
     let mut member = if kills_members { Some(Member::start(&share)?) } else { None };
-    let port = |member: &Option<Member>| member.as_ref().map_or(0, |member| member.port);
+    let port = |member: &Option<Member>| member.as_ref().map_or(no_member, |member| member.port);
     drop(TailLog::create(members(memory.path(), port(&member))?, &CreateOptions::default())?);
     let mut members_killed = 0;
     let mut next = [0_u64; WRITERS];

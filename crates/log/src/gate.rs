@@ -8,6 +8,7 @@
 //! Every change that ends a wait is announced under the lock under which waiters look, so that no signal is lost.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -52,6 +53,8 @@ impl Gate {
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
     gate: Mutex<Gate>,
+    /// How many threads and tasks wait; changes under the gate's lock.
+    interested: AtomicUsize,
     changed: Condvar,
     work: Condvar,
 }
@@ -62,21 +65,51 @@ impl Gates {
     }
 
     /// Waits until something is announced.
-    pub(crate) fn wait<'g>(&self, mut gate: MutexGuard<'g, Gate>) -> MutexGuard<'g, Gate> {
+    pub(crate) fn wait<'g>(&self, gate: MutexGuard<'g, Gate>) -> MutexGuard<'g, Gate> {
+        self.wait_unless(gate, || false)
+    }
+
+    /// Waits until something is announced, unless `is_over` says that it has happened. Who makes it happen without the lock
+    /// calls [`Gates::announce_lately`] then: one of both sees what the other did.
+    pub(crate) fn wait_unless<'g>(
+        &self,
+        mut gate: MutexGuard<'g, Gate>,
+        is_over: impl FnOnce() -> bool,
+    ) -> MutexGuard<'g, Gate> {
         gate.waiting += 1;
-        let mut gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        self.note(&gate);
+        if !is_over() {
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
         gate.waiting -= 1;
+        self.note(&gate);
         gate
     }
 
-    /// Has a task polled once something is announced.
-    pub(crate) fn wake_later(gate: &mut Gate, future: u64, waker: &Waker) {
+    /// Has a task polled once something is announced. The task looks once more behind this whether it has happened.
+    pub(crate) fn wake_later(&self, gate: &mut Gate, future: u64, waker: &Waker) {
         gate.wakers.insert(future, waker.clone());
+        self.note(gate);
     }
 
     /// A future that is gone needs no waking.
     pub(crate) fn forget(&self, future: u64) {
-        self.lock().wakers.remove(&future);
+        let mut gate = self.lock();
+        gate.wakers.remove(&future);
+        self.note(&gate);
+    }
+
+    fn note(&self, gate: &Gate) {
+        self.interested.store(gate.waiting + gate.wakers.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// [`Gates::announce`] of what has happened without the lock.
+    pub(crate) fn announce_lately(&self) {
+        fence(Ordering::SeqCst);
+        if self.interested.load(Ordering::Relaxed) > 0 {
+            self.announce(self.lock());
+        }
     }
 
     /// Wakes all that wait. A signal without a waiter would cost each commit a system call. Wakers run without the lock: one
@@ -86,6 +119,9 @@ impl Gates {
             self.changed.notify_all();
         }
         let wakers = std::mem::take(&mut gate.wakers);
+        if !wakers.is_empty() {
+            self.note(&gate);
+        }
         drop(gate);
         wakers.into_values().for_each(Waker::wake);
     }

@@ -87,7 +87,7 @@ impl AsyncLog {
         }
         match log.try_append(record).transpose() {
             Some(appended) => return Poll::Ready(appended),
-            None => Gates::wake_later(&mut gate, future, context.waker()),
+            None => log.gates().wake_later(&mut gate, future, context.waker()),
         }
         // What others have staged since the look above: nobody else may commit it.
         self.shared.want(log.tail());
@@ -124,7 +124,10 @@ impl AsyncLog {
             if gate.is_broken {
                 return Poll::Ready(Err(LogError::Broken));
             }
-            Gates::wake_later(&mut gate, future.number, context.waker());
+            log.gates().wake_later(&mut gate, future.number, context.waker());
+            if log.durable_lsn() >= end {
+                return Poll::Ready(Ok(()));
+            }
             drop(gate);
             self.shared.want(end);
             self.unpark();

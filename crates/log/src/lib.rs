@@ -16,6 +16,7 @@
 mod archive;
 mod create;
 mod destager;
+mod direct;
 mod error;
 mod format;
 mod gate;

@@ -7,6 +7,10 @@
 //! A member that failed is out only once every member that is left has it on its label: a crash in between leaves a
 //! label that asks for the failed member, and opening then refuses rather than to miss what it may have acknowledged.
 
+use std::sync::Arc;
+
+use pmem::Medium;
+
 use crate::create::unit_of;
 use crate::error::LogError;
 use crate::format::{Header, Label, record::HEADER_LEN};
@@ -61,6 +65,22 @@ impl Mirror {
     /// What a commit is worth at each member in sync.
     pub(crate) fn worths(&self) -> Vec<(usize, Worth)> {
         self.members.iter().map(|member| (member.number, member.store.worth())).collect()
+    }
+
+    /// The memory of the only member, where a commit is made by instructions of this processor alone.
+    pub(crate) fn only_memory(&self) -> Option<Arc<dyn Medium>> {
+        match &self.members[..] {
+            [only] if only.store.worth().is_quick() && !self.is_broken => only.store.memory(),
+            _ => None,
+        }
+    }
+
+    /// The only member has failed where a thread placed its own record.
+    pub(crate) fn only_failed(&mut self, cause: StoreError) -> LogError {
+        match self.leave_out(vec![(0, cause)]) {
+            Err(error) => error,
+            Ok(()) => LogError::Broken,
+        }
     }
 
     /// Makes a batch durable at every member in sync.

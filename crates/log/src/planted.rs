@@ -9,6 +9,8 @@ basics::planted! {
         SkipsCommit,
         /// A batch counts as durable once the first member has committed it.
         AcknowledgesBeforeMembers,
+        /// A record that its thread placed counts as durable before those before it are.
+        PublishesOutOfOrder,
         /// A record of an older generation counts although the log ended before it when the newest began.
         AcceptsOldGeneration,
         /// A log that is opened gets no new generation on its labels.

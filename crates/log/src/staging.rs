@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
+use crate::direct::Reserved;
 use crate::error::LogError;
-use crate::format::{HEADER_LEN, Header, Kind, Label, LogId, record};
+use crate::format::{ALIGNMENT, HEADER_LEN, Header, Kind, Label, LogId, record};
 use crate::lsn::{Generation, Lsn};
 use crate::ring::Ring;
 use crate::scan::to_u64;
@@ -99,6 +100,30 @@ impl Staging {
             self.fill_up(filler, durable);
         }
         self.add(len, stored, durable, fill)
+    }
+
+    /// Room for a record that its thread places by itself; `None` while anything is staged that has to come before, or if
+    /// records need what happens here: a seal, or units of a disk.
+    pub(crate) fn reserve(
+        &mut self,
+        len: usize,
+        durable: Lsn,
+    ) -> Result<Option<Reserved>, LogError> {
+        if !self.bytes.is_empty() || self.seal.is_some() || self.unit != ALIGNMENT {
+            return Ok(None);
+        }
+        let (stored, filler) = self.plan(len)?;
+        let start = self.tail();
+        let lsn = start.plus(filler);
+        let end = lsn.plus(record::extent_of(to_u64(stored)));
+        self.start = end;
+        let (id, ring, generation) = (self.id, self.ring, self.generation);
+        Ok(Some(Reserved { id, ring, generation, start, lsn, end, durable }))
+    }
+
+    /// Everything below is being made durable, or is: no commit finds it here.
+    pub(crate) fn taken(&self) -> Lsn {
+        self.start
     }
 
     /// Bytes that a record of `len` stores, and those of the filler before it.

@@ -4,12 +4,17 @@
 //!   append: encode under one lock --> staged
 //!   commit: one caller leads: takes all that is staged, places it at every member, commits everywhere, tells the rest
 //!           the others wait, and what they append meanwhile leaves with the next commit
+//!   append with its commit, on one member in the memory of this machine: each thread places its own record (direct)
 //! ```
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pmem::MediumError;
+
 use crate::create;
+use crate::direct::{Direct, Frontier, Reserved};
 use crate::error::LogError;
 use crate::format::Label;
 use crate::gate::{Gate, Gates};
@@ -29,8 +34,10 @@ pub struct TailLog {
     staging: Mutex<Staging>,
     mirror: Mutex<Mirror>,
     gates: Gates,
-    /// Everything below is durable.
-    durable: AtomicU64,
+    direct: Direct,
+    frontier: Frontier,
+    /// Everything below is being made durable, or is: a hint for those who wait.
+    taken: AtomicU64,
     /// The destager has work once everything below is durable.
     destage_at: AtomicU64,
     /// What the gate says of a leader, for those who spin: a hint.
@@ -101,7 +108,9 @@ impl TailLog {
         let is_quick = mirror.worths().iter().all(|(_, worth)| worth.is_quick());
         Ok(Self {
             staging: Mutex::new(Staging::new(label, sealer, tail)),
-            durable: AtomicU64::new(tail.0),
+            direct: Direct::new(mirror.only_memory()),
+            frontier: Frontier::new(tail),
+            taken: AtomicU64::new(tail.0),
             destage_at: AtomicU64::new(u64::MAX),
             mirror: Mutex::new(mirror),
             gates: Gates::default(),
@@ -161,9 +170,62 @@ impl TailLog {
     ///
     /// As both.
     pub fn append_commit(&self, record: &[u8]) -> Result<Lsn, LogError> {
+        if let Some(reserved) = self.write_directly(record)? {
+            self.commit_below(reserved.end)?;
+            return Ok(reserved.lsn);
+        }
         let lsn = self.append(record)?;
         self.commit(lsn)?;
         Ok(lsn)
+    }
+
+    /// Writes a record beside other threads; `None` where that cannot be. It is durable with all before it.
+    fn write_directly(&self, record: &[u8]) -> Result<Option<Reserved>, LogError> {
+        let memory = self.direct.memory();
+        let Some(medium) = &*memory else { return Ok(None) };
+        let Some(reserved) = self.reserve(record.len())? else { return Ok(None) };
+        if let Err(cause) = reserved.write(&**medium, record) {
+            drop(memory);
+            return Err(self.fail_directly(cause));
+        }
+        if self.publish(reserved.range()) {
+            self.tell();
+        }
+        Ok(Some(reserved))
+    }
+
+    /// Ends the log: a thread could not write its record, and nothing behind that is ever durable.
+    pub(crate) fn fail_directly(&self, cause: MediumError) -> LogError {
+        let error = lock(&self.mirror).only_failed(StoreError::new(cause));
+        self.direct.set(None);
+        self.break_off();
+        error
+    }
+
+    /// Room for a record that its thread writes.
+    pub(crate) fn reserve(&self, len: usize) -> Result<Option<Reserved>, LogError> {
+        let mut staging = lock(&self.staging);
+        let reserved = staging.reserve(len, self.durable_lsn())?;
+        self.taken.store(staging.taken().0, Ordering::Release);
+        Ok(reserved)
+    }
+
+    /// Notes bytes that are durable; whether more is durable than before.
+    pub(crate) fn publish(&self, range: Range<Lsn>) -> bool {
+        let before = self.durable_lsn();
+        self.frontier.publish(range);
+        before < self.durable_lsn()
+    }
+
+    /// Tells whoever waits that more is durable.
+    fn tell(&self) {
+        self.gates.announce_lately();
+        // The destager stores the one and then looks at the other: one of both sees what the other did.
+        if self.durable_lsn().0 >= self.destage_at.load(Ordering::Acquire) {
+            // Under the lock, so that a destager that is about to wait hears of it.
+            let _gate = self.gates.lock();
+            self.gates.announce_work();
+        }
     }
 
     /// What names the log: random, and the same at every member and in the archive.
@@ -178,7 +240,7 @@ impl TailLog {
 
     /// Everything below is durable.
     pub fn durable_lsn(&self) -> Lsn {
-        Lsn(self.durable.load(Ordering::Acquire))
+        self.frontier.durable()
     }
 
     /// Longest record in bytes.
@@ -344,7 +406,7 @@ impl TailLog {
     /// [`LogError::ConfigCapacity`] if the store is too small; [`LogError::ConfigMembers`] if the log has no number
     /// left; [`LogError::Store`] if a member fails.
     pub fn add_member(&self, store: Box<dyn Store>) -> Result<usize, LogError> {
-        let mut member = {
+        let member = {
             let mirror = lock(&self.mirror);
             let max = store.len().saturating_sub(crate::format::RING_START);
             if max < mirror.label().capacity {
@@ -355,6 +417,13 @@ impl TailLog {
             let number = mirror.free_number().ok_or(LogError::ConfigMembers { given, max })?;
             Member { number, sequence: 0, store }
         };
+        let outcome = self.take_in(member);
+        let mirror = lock(&self.mirror);
+        self.direct.set(mirror.only_memory());
+        outcome
+    }
+
+    fn take_in(&self, mut member: Member) -> Result<usize, LogError> {
         open::erase_labels(&mut member)?;
         let ring = lock(&self.mirror).ring();
         open::erase_records(&mut member, ring, Lsn::FIRST..Lsn::FIRST.plus(ring.capacity))?;
@@ -362,7 +431,8 @@ impl TailLog {
         loop {
             let mut mirror = lock(&self.mirror);
             at = at.max(mirror.label().start);
-            // No commit is under way: a leader holds the members while it writes.
+            // No commit is under way: a leader holds the members while it writes, and nobody writes directly any more.
+            self.direct.set(None);
             let durable = self.durable_lsn();
             let to = durable.min(at.plus(ROUND));
             open::copy_range(&mut mirror, &mut member, at, to)?;
@@ -386,6 +456,8 @@ impl TailLog {
     pub fn remove_member(&self, number: usize) -> Result<(), LogError> {
         let mut mirror = lock(&self.mirror);
         let outcome = mirror.dismiss(number);
+        // While the members are held: no newcomer is taken in between the look and what comes of it.
+        self.direct.set(mirror.only_memory());
         self.look_after(mirror);
         outcome
     }
@@ -415,6 +487,7 @@ impl TailLog {
         if self.durable_lsn() >= end {
             return Ok(());
         }
+        let mut has_spun = false;
         let mut gate = self.gates.lock();
         loop {
             if self.durable_lsn() >= end {
@@ -423,7 +496,7 @@ impl TailLog {
             if gate.is_broken {
                 return Err(LogError::Broken);
             }
-            if !gate.is_led {
+            if !gate.is_led && !self.is_taken(end) {
                 gate.is_led = true;
                 self.is_led.store(true, Ordering::Relaxed);
                 let spare = std::mem::take(&mut gate.spare);
@@ -436,23 +509,30 @@ impl TailLog {
                 let outcome = led.map(|spare| gate.spare = spare);
                 self.gates.announce(gate);
                 outcome.inspect_err(|_| self.gates.announce_work())?;
-                if self.durable_lsn() < end {
+                if self.durable_lsn() >= end {
+                    return Ok(());
+                }
+                if !self.is_taken(end) {
                     return Err(LogError::NoRecord { lsn: end });
                 }
-                return Ok(());
-            }
-            if self.is_quick {
+                gate = self.gates.lock();
+            } else if self.is_quick && !has_spun {
                 drop(gate);
                 if self.spin_until_durable(end) {
                     return Ok(());
                 }
+                has_spun = true;
                 gate = self.gates.lock();
-                if !gate.is_led {
-                    continue;
-                }
+            } else {
+                gate = self.gates.wait_unless(gate, || self.durable_lsn() >= end);
+                has_spun = false;
             }
-            gate = self.gates.wait(gate);
         }
+    }
+
+    /// Whether everything below `end` is durable, or some thread is about to make it so and tells.
+    fn is_taken(&self, end: Lsn) -> bool {
+        self.taken.load(Ordering::Acquire) >= end.0
     }
 
     /// Looks for the end of another thread's commit for about as long as a commit in memory takes, and then leaves the
@@ -467,7 +547,7 @@ impl TailLog {
             if self.durable_lsn() >= end {
                 return true;
             }
-            if !self.is_led.load(Ordering::Relaxed) {
+            if !self.is_led.load(Ordering::Relaxed) && !self.is_taken(end) {
                 break;
             }
         }
@@ -477,17 +557,18 @@ impl TailLog {
     /// Takes all that is staged, and makes it durable.
     fn lead(&self, spare: Vec<u8>) -> Result<Vec<u8>, LogError> {
         let mut mirror = lock(&self.mirror);
-        let batch = lock(&self.staging).take(self.durable_lsn(), spare);
+        let batch = {
+            let mut staging = lock(&self.staging);
+            let batch = staging.take(self.durable_lsn(), spare);
+            self.taken.store(staging.taken().0, Ordering::Release);
+            batch
+        };
         mirror.harden(&batch)?;
-        let end = batch.end().0;
-        self.durable.store(end, Ordering::Release);
+        // Under the members' lock: who has it finds no commit under way.
+        let is_more = self.publish(batch.range());
         drop(mirror);
-        // The destager stores the one and then looks at the other: one of both sees what the other did.
-        fence(Ordering::SeqCst);
-        if end >= self.destage_at.load(Ordering::Acquire) {
-            // Under the lock, so that a destager that is about to wait hears of it.
-            let _gate = self.gates.lock();
-            self.gates.announce_work();
+        if is_more {
+            self.tell();
         }
         Ok(batch.bytes)
     }

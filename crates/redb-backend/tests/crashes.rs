@@ -142,6 +142,40 @@ proptest! {
     }
 }
 
+fn image_of(directory: &Path) -> tempfile::TempDir {
+    let image = tempfile::tempdir_in("/dev/shm").unwrap();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), image.path().join(entry.file_name())).unwrap();
+    }
+    image
+}
+
+#[test]
+fn a_crashed_database_is_its_destaged_file_and_the_tail_of_its_log() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let database = logged(dir.path());
+    let mut model = BTreeMap::new();
+    let mut written = 0;
+    for number in 0..400_u64 {
+        let value = vec![u8::try_from(number % 251).unwrap(); 9000];
+        let write = database.begin_write().unwrap();
+        write.open_table(TABLE).unwrap().insert(number % 40, value.as_slice()).unwrap();
+        write.commit().unwrap();
+        written += value.len();
+        model.insert(number % 40, value);
+        if number % 57 == 56 {
+            let image = image_of(dir.path());
+            let destaged = std::fs::metadata(image.path().join("db")).unwrap().len();
+            assert!(number < 200 || destaged > 0, "nothing was destaged after {number}");
+            let mut again = logged(image.path());
+            assert_eq!(contents(&again), model, "after transaction {number}");
+            assert!(again.check_integrity().unwrap());
+        }
+    }
+    // More than the log holds: without the destaged file nothing would be left of it.
+    assert!(written > 3 << 20);
+}
+
 #[test]
 fn a_closed_database_needs_no_log_and_a_crashed_one_does() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -14,7 +14,7 @@
 use std::ffi::c_int;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,20 +153,33 @@ impl ShareFile {
         // One connection for each share and user, as long as it lives. The password counts: who knows none gets nothing
         // because somebody else of this program knew it.
         let key = SmbUrl { path: String::new(), is_directory: false, ..self.url.clone() };
-        let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = clients.iter().find(|(known, _)| *known == key)
-            && client.echo().is_ok()
-        {
+        // Known before it is connected, and connected under its own lock: one server that hangs is waited for by those who
+        // want that one alone.
+        let slot = slot_of(key);
+        let mut connected = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = connected.as_ref().filter(|client| client.echo().is_ok()) {
             return Ok(client.clone());
         }
-        clients.retain(|(known, _)| *known != key);
+        *connected = None;
         let client = blocking::Client::connect(&self.url, &ConnectOptions::default())?;
-        if clients.len() == CLIENTS_MAX {
-            clients.remove(0);
-        }
-        clients.push((key, client.clone()));
+        *connected = Some(client.clone());
         Ok(client)
     }
+}
+
+/// The connection of one share and user, once it is there.
+type Slot = Arc<Mutex<Option<blocking::Client>>>;
+
+/// The place of a connection; that which was asked for least recently goes where there are too many.
+fn slot_of(key: SmbUrl) -> Slot {
+    let mut slots = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = slots.iter().position(|(known, _)| *known == key);
+    let slot = known.map_or_else(Slot::default, |at| slots.remove(at).1);
+    if slots.len() == CLIENTS_MAX {
+        slots.remove(0);
+    }
+    slots.push((key, Arc::clone(&slot)));
+    slot
 }
 
 fn is_absent(error: &ClientError) -> bool {
@@ -180,7 +193,7 @@ fn is_absent(error: &ClientError) -> bool {
     )
 }
 
-static CLIENTS: Mutex<Vec<(SmbUrl, blocking::Client)>> = Mutex::new(Vec::new());
+static CLIENTS: Mutex<Vec<(SmbUrl, Slot)>> = Mutex::new(Vec::new());
 /// Connections that are kept for the next file: as many as shares that one program uses at once.
 const CLIENTS_MAX: usize = 16;
 
@@ -304,23 +317,48 @@ const SHARED: Range<u64> = 0x4000_0002..0x4000_0200;
 
 #[cfg(test)]
 mod tests {
-    use server::{Server, ServerConfig, ShareConfig, Users};
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use server::{Running, Server, ServerConfig, ShareConfig, Users};
+    use tokio::runtime::Runtime;
 
     use super::*;
+
+    fn serve(directory: &Path, path: &str) -> (Runtime, Running, SmbUrl) {
+        let runtime = Runtime::new().unwrap();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.shares.push(ShareConfig::new("share", directory));
+        config.users = Users::with_passwords([("user", "secret")]);
+        let running = runtime.block_on(Server::start(config)).unwrap();
+        let port = running.tcp_address().port();
+        let url = format!("smb://user:secret@127.0.0.1:{port}/share/{path}").parse().unwrap();
+        (runtime, running, url)
+    }
+
+    #[test]
+    fn a_server_that_hangs_keeps_no_one_from_another_server() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        std::fs::write(dir.path().join("db"), "a database").unwrap();
+        let (_runtime, _running, url) = serve(dir.path(), "db");
+        let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = hangs.local_addr().unwrap().port();
+        let never = format!("smb://user:secret@127.0.0.1:{port}/share/db").parse().unwrap();
+        let waiting = thread::spawn(move || ShareFile { url: never }.exists());
+        let (silent, _) = hangs.accept().unwrap();
+        assert!(ShareFile { url: url.clone() }.exists().unwrap());
+        assert!(ShareFile { url }.open_existing("").unwrap().is_some());
+        assert!(!waiting.is_finished());
+        drop((silent, hangs));
+        waiting.join().unwrap().unwrap_err();
+    }
 
     #[test]
     fn a_deleted_journal_is_gone_although_another_client_had_it_open() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("journal");
         std::fs::write(&path, "a journal").unwrap();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
-        config.shares.push(ShareConfig::new("share", dir.path()));
-        config.users = Users::with_passwords([("user", "secret")]);
-        let running = runtime.block_on(Server::start(config)).unwrap();
-        let port = running.tcp_address().port();
-        let url: SmbUrl =
-            format!("smb://user:secret@127.0.0.1:{port}/share/journal").parse().unwrap();
+        let (_runtime, _running, url) = serve(dir.path(), "journal");
         let other = blocking::Client::connect(&url, &ConnectOptions::default()).unwrap();
         let held = other.open("journal", &OpenOptions::read()).unwrap();
         let file = ShareFile { url };

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::control::{Control, DEPTH, is};
 use crate::queue;
 use crate::uapi::{DeviceInfo, STATE_DEAD, STATE_LIVE, STATE_QUIESCED};
+use crate::users::{self, User};
 
 /// Which volume a disk is of, so that a disk that was left behind is not given to another volume's bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Disk {
     path: PathBuf,
     was_taken_over: bool,
     queues: Vec<JoinHandle<()>>,
+    /// Why the first queue that failed has ended.
+    failed: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl std::fmt::Debug for Disk {
@@ -65,6 +68,16 @@ pub enum DiskError {
     ConfigForeign {
         /// The disk's number.
         number: u32,
+    },
+    /// A queue of the disk has ended, and its requests wait.
+    #[error(
+        "a queue of /dev/ublkb{number} has ended: {error}; its requests wait until a server of the volume is started anew, which takes the disk over"
+    )]
+    QueueEnded {
+        /// The disk's number.
+        number: u32,
+        /// Why.
+        error: io::Error,
     },
     /// The driver refused.
     #[error("cannot {what} /dev/ublkb{number}: {error}")]
@@ -115,7 +128,15 @@ impl Disk {
             }
         };
         let path = PathBuf::from(format!("/dev/ublkb{number}"));
-        let mut disk = Self { control, number, path, was_taken_over, queues: Vec::new() };
+        let failed_queue = Arc::default();
+        let mut disk = Self {
+            control,
+            number,
+            path,
+            was_taken_over,
+            queues: Vec::new(),
+            failed: failed_queue,
+        };
         let begun = disk.begin(device, info).map_err(failed("serve"));
         let shown = begun.and_then(|()| {
             let shown = match was_taken_over {
@@ -140,10 +161,12 @@ impl Disk {
         for queue in 0..info.queues {
             let file = opened.try_clone()?;
             let (device, depth) = (Arc::clone(device), info.depth);
+            let failed = Arc::clone(&self.failed);
             let serve = move || {
-                if let Err(error) = queue::serve(&*device, file, queue, depth) {
-                    tracing::error!(%error, queue, "a queue of the disk has ended");
-                }
+                // The panic itself was reported by the thread.
+                let mut ends =
+                    Ends { failed, error: Some(io::Error::other("its thread panicked")) };
+                ends.error = queue::serve(&*device, file, queue, depth).err();
             };
             let name = format!("ublk-{queue}");
             self.queues.push(thread::Builder::new().name(name).spawn(serve)?);
@@ -161,22 +184,43 @@ impl Disk {
         self.was_taken_over
     }
 
-    /// Ends the disk unless somebody uses it; `false` if so. What was written before is flushed by whoever had it open.
+    /// Looks whether all queues are served. Where one is not, the process should end, so that the next server takes the
+    /// disk over with all its requests.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::QueueEnded`], once.
+    pub fn check(&self) -> Result<(), DiskError> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let number = self.number;
+        failed.map_or(Ok(()), |error| Err(DiskError::QueueEnded { number, error }))
+    }
+
+    /// Ends the disk unless somebody uses it; the first who does, if so: a mounted file system, a device on it, or a process
+    /// that has it open, exclusively or not. A process of another namespace whose descriptors this one may not see is not
+    /// found unless it has the disk exclusively. What was written before is flushed by whoever had it open.
     ///
     /// # Errors
     ///
     /// The driver refuses.
-    pub fn try_end(&mut self) -> Result<bool, DiskError> {
+    pub fn try_end(&mut self) -> Result<Option<User>, DiskError> {
+        if let Some(user) = self.user() {
+            return Ok(Some(user));
+        }
+        self.remove()?;
+        Ok(None)
+    }
+
+    /// The first who uses the disk.
+    fn user(&self) -> Option<User> {
         let exclusive = i32::try_from(OFlags::EXCL.bits()).expect("a flag");
         let alone = OpenOptions::new().read(true).custom_flags(exclusive).open(&self.path);
         // Any other failure says that it is gone.
-        if alone.as_ref().is_err_and(|error| is(error, Errno::BUSY)) {
-            return Ok(false);
-        }
+        let is_held = alone.as_ref().is_err_and(|error| is(error, Errno::BUSY));
         // The driver keeps a disk as long as somebody has it open.
         drop(alone);
-        self.remove()?;
-        Ok(true)
+        let named = users::device_on(&self.path).or_else(|| users::process_with(&self.path));
+        named.or(is_held.then_some(User::Kernel))
     }
 
     fn remove(&mut self) -> Result<(), DiskError> {
@@ -188,6 +232,20 @@ impl Disk {
             let _ = queue.join();
         }
         self.control.delete().map_err(failed("remove"))
+    }
+}
+
+/// Notes why a queue has ended, however its thread ends.
+struct Ends {
+    failed: Arc<Mutex<Option<io::Error>>>,
+    error: Option<io::Error>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let Some(error) = self.error.take() else { return };
+        tracing::error!(%error, "a queue of the disk has ended");
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 }
 

@@ -21,5 +21,7 @@ mod disk;
 mod queue;
 mod ring;
 mod uapi;
+mod users;
 
 pub use disk::{Disk, DiskError, Identity};
+pub use users::User;

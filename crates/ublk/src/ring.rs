@@ -16,11 +16,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::{self, NonNull};
+use std::thread;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes as _;
 
+use crate::control::is;
 use crate::uapi::{Answer, ControlCommand, Request, offset_of_requests};
 
 /// The control device.
@@ -102,6 +106,8 @@ impl QueueRing {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The kernel is short of memory for the moment: what was pushed stays in the ring for the next call.
+            Err(error) if PASSES.iter().any(|errno| is(&error, *errno)) => thread::sleep(PAUSE),
             Err(error) => return Err(error),
         }
         let done = self
@@ -159,3 +165,7 @@ impl Drop for Requests {
         debug_assert!(unmapped.is_ok(), "it was mapped");
     }
 }
+
+/// What `io_uring_enter` says where the same call can succeed later.
+const PASSES: [Errno; 3] = [Errno::AGAIN, Errno::BUSY, Errno::NOMEM];
+const PAUSE: Duration = Duration::from_millis(1);

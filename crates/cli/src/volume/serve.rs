@@ -38,25 +38,33 @@ fn run_ublk(options: &Serve, first: u32) -> Result<(), Failure> {
             format!("{}{again}", disk.path().display())
         });
         say_ready(options, &shown.collect::<Vec<_>>())?;
-        let stop = stops.received().await;
+        let stop = loop {
+            tokio::select! {
+                stop = stops.received() => break stop,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+            disks.iter().try_for_each(Disk::check)?;
+        };
         tracing::info!(?stop, "ending");
         notify::say(notify::STOPPING);
         let mut is_said = false;
         loop {
             let mut used = Vec::new();
             for mut disk in disks {
-                if !disk.try_end()? {
-                    used.push(disk);
+                // One that hangs is never unmounted.
+                disk.check()?;
+                if let Some(user) = disk.try_end()? {
+                    used.push((disk, user));
                 }
             }
-            disks = used;
-            let Some(disk) = disks.first() else { return Ok(()) };
+            let Some((disk, user)) = used.first() else { return Ok(()) };
             if !std::mem::replace(&mut is_said, true) {
                 output::say(&format!(
-                    "{} is in use; waiting until it is not (unmount what is mounted on it); a second signal leaves it for the next server\n",
+                    "{} is in use by {user}; waiting until it is not; a second signal leaves it for the next server\n",
                     disk.path().display()
                 ))?;
             }
+            disks = used.into_iter().map(|(disk, _)| disk).collect();
             tokio::select! {
                 _ = stops.received() => return Ok(()),
                 () = tokio::time::sleep(PAUSE) => {}

@@ -43,12 +43,19 @@ impl SharedVolumes {
         access: Access,
         emulates: bool,
     ) -> Result<Arc<DeviceFile>, Failure> {
-        if let Some(open) = self.0.iter().find(|one| one.path == path) {
-            return Ok(Arc::clone(&open.body));
+        let open = |access| {
+            let opened = opened::device(path, access, emulates);
+            let opened = opened.map_err(Failure::volume("cannot share the volume", path));
+            opened.map(|(device, _)| device)
+        };
+        if let Some(known) = self.0.iter().find(|one| one.path == path) {
+            // The share was read-only so far.
+            if access == Access::ReadWrite && known.body.is_read_only() {
+                known.body.exchange(|| open(access), || open(Access::ReadOnly))?;
+            }
+            return Ok(Arc::clone(&known.body));
         }
-        let opened = opened::device(path, access, emulates);
-        let (device, _) = opened.map_err(Failure::volume("cannot share the volume", path))?;
-        let body = Arc::new(DeviceFile::new(device));
+        let body = Arc::new(DeviceFile::new(open(access)?));
         self.0.push(One { path: path.to_owned(), body: Arc::clone(&body) });
         Ok(body)
     }
@@ -59,5 +66,56 @@ impl SharedVolumes {
             let found = opened::file(path, Access::ReadOnly);
             found.map(drop).map_err(Failure::volume("cannot share the volume", path))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tree::Flushes;
+
+    use super::*;
+
+    struct NoGroup;
+
+    impl Flushes for NoGroup {
+        fn group_of(
+            &self,
+            _file: std::os::fd::BorrowedFd<'_>,
+        ) -> Result<&pmem::CommitGroup, tree::ShareError> {
+            panic!("a device is flushed by itself");
+        }
+    }
+
+    #[test]
+    fn a_volume_takes_writes_once_its_share_is_writable() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        let mut volumes = SharedVolumes::default();
+        let body = volumes.open(&path, Access::ReadOnly, false).unwrap();
+        body.write_at(b"refused", 0).unwrap_err();
+        let again = volumes.open(&path, Access::ReadWrite, false).unwrap();
+        assert!(Arc::ptr_eq(&body, &again));
+        body.write_at(b"taken", 0).unwrap();
+        body.persist(&NoGroup).unwrap();
+        assert_eq!(&std::fs::read(&path).unwrap()[..6], b"taken\x07");
+        // One that goes back to read-only keeps its device: the share refuses the writes.
+        volumes.open(&path, Access::ReadOnly, false).unwrap();
+        body.write_at(b"taken", 0).unwrap();
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_opened_for_writing_is_read_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        let body = DeviceFile::new(opened::device(&path, Access::ReadOnly, false).unwrap().0);
+        let refuse = || Err(());
+        let back = || Ok(opened::device(&path, Access::ReadOnly, false).unwrap().0);
+        assert_eq!(body.exchange(refuse, back), Err(()));
+        let mut out = Vec::new();
+        assert_eq!(body.read_at(&mut out, 4, 0), Ok(4));
+        assert_eq!(body.exchange(refuse, refuse), Err(()));
+        body.read_at(&mut out, 4, 0).unwrap_err();
     }
 }

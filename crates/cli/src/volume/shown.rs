@@ -13,10 +13,10 @@
 //!
 //! Spec: ours; MS-FSA §2.1.5.9 for the controls.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use block::{AnyAlignment, BlockDevice, BlockError, State, Survives, Zeroing};
+use block::{AnyAlignment, BlockDevice, BlockError, Extent, Geometry, State, Survives, Zeroing};
 use pmem::DurabilityClass;
 use rustix::io::Errno;
 use tree::{Body, Flushes, InlineIo, MapRefusal, Mappable, ShareError, Span};
@@ -24,7 +24,8 @@ use tree::{Body, Flushes, InlineIo, MapRefusal, Mappable, ShareError, Span};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct DeviceFile {
-    device: AnyAlignment<Arc<dyn BlockDevice>>,
+    /// Exchanged where the share becomes writable; requests under way keep it.
+    device: RwLock<AnyAlignment<Arc<dyn BlockDevice>>>,
     /// Bytes may have been lost: no flush succeeds any more.
     is_poisoned: AtomicBool,
 }
@@ -32,11 +33,43 @@ pub(crate) struct DeviceFile {
 impl DeviceFile {
     /// The file of a device that nobody else serves.
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device: AnyAlignment::new(device), is_poisoned: AtomicBool::new(false) }
+        Self { device: RwLock::new(AnyAlignment::new(device)), is_poisoned: AtomicBool::new(false) }
+    }
+
+    /// Whether the device takes no writes.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.device().geometry().is_read_only
+    }
+
+    /// Puts what `open` opens in place of the device, which is closed first: a volume is open once. Requests wait
+    /// meanwhile. Where `open` fails, the device is what `back` opens; where that fails too, every request fails from then
+    /// on.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub(super) fn exchange<E>(
+        &self,
+        open: impl FnOnce() -> Result<Arc<dyn BlockDevice>, E>,
+        back: impl FnOnce() -> Result<Arc<dyn BlockDevice>, E>,
+    ) -> Result<(), E> {
+        let mut device = self.device.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = Arc::new(Closed(device.geometry())) as Arc<dyn BlockDevice>;
+        *device = AnyAlignment::new(Arc::clone(&closed));
+        let opened = open();
+        let (in_place, outcome) = match opened {
+            Ok(opened) => (opened, Ok(())),
+            Err(error) => (back().unwrap_or(closed), Err(error)),
+        };
+        *device = AnyAlignment::new(in_place);
+        outcome
+    }
+
+    fn device(&self) -> RwLockReadGuard<'_, AnyAlignment<Arc<dyn BlockDevice>>> {
+        self.device.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn len(&self) -> u64 {
-        self.device.geometry().size
+        self.device().geometry().size
     }
 
     // The part of a span that lies in the device.
@@ -48,7 +81,7 @@ impl DeviceFile {
 
 impl Body for DeviceFile {
     fn class(&self) -> DurabilityClass {
-        self.device.geometry().class
+        self.device().geometry().class
     }
 
     // A flush of a device may wait whatever its class.
@@ -61,7 +94,9 @@ impl Body for DeviceFile {
     }
 
     fn try_read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
-        match self.device.geometry().may_wait {
+        // The guard goes before another one is taken.
+        let may_wait = self.device().geometry().may_wait;
+        match may_wait {
             true => Err(ShareError::WouldBlock),
             false => self.read_at(out, len, offset),
         }
@@ -75,13 +110,15 @@ impl Body for DeviceFile {
         }
         let start = out.len();
         out.resize(start + len, 0);
-        let read = self.device.read(offset, &mut out[start..]);
+        let read = self.device().read(offset, &mut out[start..]);
         read.inspect_err(|_| out.truncate(start)).map_err(error_of)?;
         Ok(len)
     }
 
     fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        match self.device.geometry().may_wait {
+        // The guard goes before another one is taken.
+        let may_wait = self.device().geometry().may_wait;
+        match may_wait {
             true => Err(ShareError::WouldBlock),
             false => self.write_at(bytes, offset),
         }
@@ -93,14 +130,14 @@ impl Body for DeviceFile {
     ///
     /// A crash before the next flush leaves each sector old or new, where the device keeps sectors whole.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        self.device.write(offset, bytes, Survives::Placed).map_err(error_of)
+        self.device().write(offset, bytes, Survives::Placed).map_err(error_of)
     }
 
     fn persist(&self, _flushes: &dyn Flushes) -> Result<(), ShareError> {
         if self.is_poisoned.load(Ordering::Acquire) {
             return Err(ShareError::MediaPoisoned);
         }
-        self.device.flush().map_err(error_of).inspect_err(|_| {
+        self.device().flush().map_err(error_of).inspect_err(|_| {
             self.is_poisoned.store(true, Ordering::Release);
         })
     }
@@ -116,25 +153,26 @@ impl Body for DeviceFile {
     fn zero(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
         let zeroing = if is_sparse { Zeroing::MayFree } else { Zeroing::KeepSpace };
         let Some((offset, len)) = self.within(span) else { return Ok(()) };
-        self.device.write_zeroes(offset, len, zeroing, Survives::Placed).map_err(error_of)
+        self.device().write_zeroes(offset, len, zeroing, Survives::Placed).map_err(error_of)
     }
 
     fn trim(&self, span: Span, _is_sparse: bool) -> Result<(), ShareError> {
         let Some((offset, len)) = self.within(span) else { return Ok(()) };
-        self.device.trim(offset, len, Survives::Placed).map_err(error_of)
+        self.device().trim(offset, len, Survives::Placed).map_err(error_of)
     }
 
     // What is not looked at any more counts as bytes: a client that reads them finds what is there.
     fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
         let mut found: Vec<Span> = Vec::new();
         let Some((mut at, len)) = self.within(span) else { return Ok((found, false)) };
+        let device = self.device();
         let end = at + len;
         let mut looks = 0;
         while at < end {
             let len = end - at;
             let (len, state) = match looks < LOOKS_MAX {
                 true => {
-                    let extent = self.device.status(at, len).map_err(error_of)?;
+                    let extent = device.status(at, len).map_err(error_of)?;
                     (extent.len.clamp(1, len), extent.state)
                 }
                 false => (len, State::Data),
@@ -155,6 +193,40 @@ impl Body for DeviceFile {
 
     fn mappable(&self) -> Result<&dyn Mappable, MapRefusal> {
         Err(MapRefusal::SectorAtomic)
+    }
+}
+
+/// What is left of a device that could not be opened again.
+#[derive(Debug)]
+struct Closed(Geometry);
+
+impl BlockDevice for Closed {
+    fn geometry(&self) -> Geometry {
+        self.0
+    }
+
+    fn read(&self, _offset: u64, _out: &mut [u8]) -> Result<(), BlockError> {
+        Err(CLOSED)
+    }
+
+    fn write(&self, _: u64, _: &[u8], _: Survives) -> Result<(), BlockError> {
+        Err(CLOSED)
+    }
+
+    fn flush(&self) -> Result<(), BlockError> {
+        Err(CLOSED)
+    }
+
+    fn write_zeroes(&self, _: u64, _: u64, _: Zeroing, _: Survives) -> Result<(), BlockError> {
+        Err(CLOSED)
+    }
+
+    fn status(&self, _offset: u64, _len: u64) -> Result<Extent, BlockError> {
+        Err(CLOSED)
+    }
+
+    fn resize(&self, _size: u64) -> Result<u64, BlockError> {
+        Err(CLOSED)
     }
 }
 
@@ -180,6 +252,7 @@ fn error_of(error: BlockError) -> ShareError {
     }
 }
 
+const CLOSED: BlockError = BlockError::MediaIo(Errno::NODEV.raw_os_error());
 /// How often one request asks a device for the state of its blocks: each look is one seek, or a pass over some pages of
 /// the map.
 const LOOKS_MAX: usize = 4096;
@@ -189,7 +262,7 @@ mod tests {
     use std::fs::File;
     use std::sync::atomic::AtomicUsize;
 
-    use block::{Extent, FileDevice, Geometry};
+    use block::FileDevice;
 
     use super::*;
 

@@ -123,6 +123,10 @@ impl Store for LocalStore {
     fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.medium.persist_foreign(offset, len).map_err(failed)
     }
+
+    fn memory(&self) -> Option<Arc<dyn Medium>> {
+        Some(Arc::clone(&self.medium))
+    }
 }
 
 fn failed(error: MediumError) -> StoreError {

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use pmem::DurabilityClass;
+use pmem::{DurabilityClass, Medium};
 
 pub use self::device::DeviceStore;
 pub use self::local::{LocalStore, LocalStoreError};
@@ -73,6 +73,12 @@ pub trait Store: Send + fmt::Debug {
     ///
     /// As [`Store::end_commit`].
     fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError>;
+
+    /// The memory that the store is, at the same offsets, where any thread may place and persist there as well as by the
+    /// store.
+    fn memory(&self) -> Option<Arc<dyn Medium>> {
+        None
+    }
 }
 
 /// Most commits of one store under way: two pieces of a ring, and a label.

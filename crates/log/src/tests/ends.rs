@@ -8,7 +8,6 @@ use std::task::{Wake, Waker};
 use pmem::DurabilityClass;
 
 use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
-use crate::gate::Gates;
 use crate::store::{Store, StoreError, Worth};
 use crate::{CreateOptions, DestageOptions, Destager, LogError, Lsn, TailLog};
 
@@ -150,7 +149,7 @@ impl Drop for LastOfATask {
 fn a_waker_that_drops_the_last_of_its_task_ends_no_commit() {
     let log = Arc::new(create(&in_memory(1)));
     let waker = Waker::from(Arc::new(LastOfATask(Arc::clone(&log))));
-    Gates::wake_later(&mut log.gates().lock(), 7, &waker);
+    log.gates().wake_later(&mut log.gates().lock(), 7, &waker);
     drop(waker);
     log.append_commit(b"one").unwrap();
     assert_eq!(log.gates().lock().tasks(), 0);

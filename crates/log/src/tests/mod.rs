@@ -1,6 +1,7 @@
 //! Promises of a log, on memory that fails, forgets and crashes.
 
 mod crash_destaging;
+mod crash_direct;
 mod crash_images;
 mod destaging;
 mod ends;
