@@ -16,9 +16,7 @@ use std::time::Duration;
 use basics::{Clock, Environment, ManualClock};
 use server::{Limits, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
 use smb::{Channel, Command, Empty, NtStatus};
-use smbdirect::{
-    Config, DataTransfer, NegotiateRequest, NegotiateResponse, Offer, SEND_QUEUE_MAX, Status,
-};
+use smbdirect::{Config, DataTransfer, NegotiateRequest, NegotiateResponse, Offer, Status};
 
 use client::{Client, From, read, written};
 use peer::{Peer, list};
@@ -387,21 +385,6 @@ fn connections_that_never_log_on_make_room_for_newcomers() {
     }
     assert_eq!(fixture.running.as_ref().unwrap().status().unauthenticated, 3);
     assert_eq!(written(&client.write(file, 0, From::Message(b"here"))), 4, "it has logged on");
-}
-
-#[test]
-fn a_stranger_that_takes_no_answers_makes_room_for_newcomers_all_the_same() {
-    let fixture = Fixture::start_with(|limits| limits.unauthenticated_max = 1);
-    let mut stranger = Client::strange(fixture.address());
-    stranger.negotiate();
-    stranger.peer.grants = false;
-    // More answers than the queue of messages holds.
-    for _ in 0..SEND_QUEUE_MAX + 400 {
-        stranger.send(Command::ECHO, |out| Empty.emit(out));
-    }
-    stranger.peer.until(|peer| (peer.queued() == 0 || peer.send_credits() == 0).then_some(()));
-    Client::log_on(fixture.address());
-    stranger.peer.wait_for_end();
 }
 
 #[test]
