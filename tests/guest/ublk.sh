@@ -100,7 +100,7 @@ exec 9<> $disk
 kill -TERM "$(cat /tmp/server)"
 patiently grep -q 'is in use' /tmp/serve.log
 check "$mode: a server that ends waits for a program, and names it" grep -q "is in use by process $$ " /tmp/serve.log
-check "$mode: the program writes meanwhile" dd if=/dev/zero of=$disk bs=4k count=16 seek=20000 oflag=direct conv=notrunc status=none
+check "$mode: the program reads meanwhile" dd if=$disk of=/dev/null bs=4k count=16 iflag=direct status=none
 exec 9>&-
 check "$mode: it ends when the program has closed the disk" patiently is_over
 check "$mode: a disk again" serve

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
 use crate::queue::{LARGEST, SECTOR};
-use crate::ring;
+use crate::ring::{self, is};
 use crate::uapi::{
     ADD_DEVICE, ATTRIBUTE_CACHE, ATTRIBUTE_FUA, ATTRIBUTE_READ_ONLY, ControlCommand, DELETE_DEVICE,
     DELETE_LATER, DeviceInfo, END_RECOVERY, FLAGS, GET_DEVICE, GET_PARAMETERS, KIND_BASIC,
@@ -97,10 +97,6 @@ impl Control {
         let command = ControlCommand { device, queue: u16::MAX, data, ..ControlCommand::default() };
         self.ring.run(operation, command, memory)
     }
-}
-
-pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 fn parameters_of(geometry: Geometry) -> Parameters {

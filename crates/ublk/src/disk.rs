@@ -12,8 +12,9 @@ use block::BlockDevice;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::control::{Control, DEPTH, is};
+use crate::control::{Control, DEPTH};
 use crate::queue;
+use crate::ring::is;
 use crate::uapi::{DeviceInfo, STATE_DEAD, STATE_LIVE, STATE_QUIESCED};
 use crate::users::{self, User};
 

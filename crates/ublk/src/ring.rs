@@ -24,7 +24,6 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes as _;
 
-use crate::control::is;
 use crate::uapi::{Answer, ControlCommand, Request, offset_of_requests};
 
 /// The control device.
@@ -164,6 +163,11 @@ impl Drop for Requests {
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "it was mapped");
     }
+}
+
+/// Whether an error is this errno.
+pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 /// What `io_uring_enter` says where the same call can succeed later.
