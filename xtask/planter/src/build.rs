@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::tree::Tree;
+use crate::tree::{Tree, WRAPPER};
 
 /// A program with tests.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Builder {
     pub(crate) fn broken(&self, tree: &Tree) -> Result<HashSet<u32>, String> {
         let mut broken = HashSet::new();
         let mut elsewhere = Vec::new();
-        let is_good = self.cargo(tree, &["check", "--lib", "--keep-going"], |message| {
+        let is_good = self.cargo(tree, &["build", "--lib", "--keep-going"], |message| {
             let message = &message["message"];
             if message["level"] != "error" {
                 return;
@@ -90,11 +90,11 @@ impl Builder {
         mut each: impl FnMut(&Value),
     ) -> Result<bool, String> {
         let mut cargo = Command::new("cargo");
-        cargo.current_dir(&tree.root).args(command).args(["--offline", "--profile", "mutants"]);
+        // The profile of `cargo xtask test`: packages of others are there already.
+        cargo.current_dir(&tree.root).args(command).args(["--offline", "--release"]);
         cargo.args(["--message-format", "json"]).env("CARGO_TARGET_DIR", &self.target);
-        cargo
-            .env("RUSTC_BOOTSTRAP", "mutant_switch")
-            .env("CARGO_PROFILE_MUTANTS_INCREMENTAL", "true");
+        // Only for our packages: others would be built again.
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", tree.root.join(WRAPPER)).env("CARGO_INCREMENTAL", "1");
         for package in &self.packages {
             cargo.arg("--package").arg(format!("landfast-{package}"));
         }

@@ -51,7 +51,7 @@ impl Judge<'_> {
         for (binary, indices) in by_binary {
             let names: Vec<&String> =
                 indices.iter().map(|index| &self.tests[*index].name).collect();
-            let took: Duration = indices.iter().map(|index| self.tests[*index].took).sum();
+            let took: Duration = indices.iter().map(|index| self.tests[*index].took()).sum();
             if self.run(id, binary, &names, took) == End::Passed {
                 continue;
             }
@@ -67,7 +67,7 @@ impl Judge<'_> {
     // A test finds a mutant if it fails with it twice in at most three runs: chance is not a test.
     fn alone(&self, id: u32, index: usize) -> Option<Verdict> {
         let test = &self.tests[index];
-        let again = || self.run(id, test.binary, &[&test.name], test.took);
+        let again = || self.run(id, test.binary, &[&test.name], test.took());
         let first = again();
         if first == End::Passed {
             return None;

@@ -19,6 +19,7 @@ mod tree;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,6 +45,9 @@ struct Options {
     /// Where the copy, the build and the results are
     #[arg(long)]
     work: PathBuf,
+    /// Where packages of others have been built by `cargo test --release`
+    #[arg(long)]
+    target: PathBuf,
     /// What `cargo mutants --list --json` printed
     #[arg(long)]
     list: PathBuf,
@@ -88,7 +92,7 @@ fn work(options: &Options) -> Result<(), String> {
     if options.build_only {
         return Ok(());
     }
-    let (tests, failing) = tests::examine(&binaries, &options.work, options.jobs)?;
+    let (tests, failing) = tests::examine(&binaries, &options.work, &stamp(&list), options.jobs)?;
     for test in &failing {
         report.line("fails-without", test, "", 0)?;
     }
@@ -108,8 +112,7 @@ fn build(
     options: &Options,
     mutants: &[Mutant],
 ) -> Result<(Vec<Binary>, HashSet<u32>, HashSet<u32>), String> {
-    let builder =
-        Builder { target: options.work.join("target"), packages: options.packages.clone() };
+    let builder = Builder { target: options.target.clone(), packages: options.packages.clone() };
     let remembered = options.work.join("unviable.txt");
     let known = fs::read_to_string(&remembered).unwrap_or_default();
     let known: HashSet<&str> = known.lines().collect();
@@ -133,6 +136,13 @@ fn build(
             unviable.iter().map(|id| mutants[*id as usize].name.as_str()).collect();
         fs::write(&remembered, names.join("\n")).map_err(|error| error.to_string())?;
     }
+}
+
+// What numbers of mutants mean depends on the list.
+fn stamp(list: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    list.hash(&mut hasher);
+    format!("{:x}", hasher.finish())
 }
 
 fn packages_of(mutants: &[Mutant]) -> Vec<String> {

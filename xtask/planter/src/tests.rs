@@ -10,16 +10,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::build::Binary;
 
 /// One test of a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Test {
     /// Index of its program.
     pub(crate) binary: usize,
     pub(crate) name: String,
-    pub(crate) took: Duration,
+    took_ms: u64,
     pub(crate) reaches: Vec<u32>,
+}
+
+impl Test {
+    pub(crate) fn took(&self) -> Duration {
+        Duration::from_millis(self.took_ms)
+    }
+}
+
+/// What is known of the tests of a program.
+#[derive(Debug, Deserialize, Serialize)]
+struct Examined {
+    stamp: String,
+    tests: Vec<Test>,
+    failing: Vec<String>,
 }
 
 /// How a run of tests ended.
@@ -31,75 +47,97 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// Runs every test alone, twice: once to see what it reaches, once to see it pass.
-/// The second part names those that do not.
+/// Runs every test alone, twice: once to see what it reaches, once to see it pass. Programs that are as they were when
+/// `stamp` was the same are not run again. The second part names tests that do not pass.
 pub(crate) fn examine(
     binaries: &[Binary],
     scratch: &Path,
+    stamp: &str,
     jobs: usize,
 ) -> Result<(Vec<Test>, Vec<String>), String> {
-    let mut names = Vec::new();
+    let (mut tests, mut failing) = (Vec::new(), Vec::new());
+    let kept = scratch.join("examined");
+    fs::create_dir_all(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     for (index, binary) in binaries.iter().enumerate() {
-        let output = Command::new(&binary.path)
-            .args(["--list", "--format", "terse"])
-            .current_dir(&binary.dir)
-            .output()
-            .map_err(|error| format!("{}: {error}", binary.path.display()))?;
-        let ignored = Command::new(&binary.path)
-            .args(["--list", "--format", "terse", "--ignored"])
-            .current_dir(&binary.dir)
-            .output()
-            .map_err(|error| format!("{}: {error}", binary.path.display()))?;
-        let listed = |output: &[u8]| -> Vec<String> {
-            let text = String::from_utf8_lossy(output);
-            text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+        let modified = fs::metadata(&binary.path).and_then(|metadata| metadata.modified());
+        let stamp = format!("{stamp} {:?}", modified.ok());
+        let file = kept.join(binary.path.file_name().unwrap_or_default()).with_extension("json");
+        let known = fs::read_to_string(&file).ok();
+        let known = known.and_then(|text| serde_json::from_str::<Examined>(&text).ok());
+        let examined = match known.filter(|known| known.stamp == stamp) {
+            Some(examined) => examined,
+            None => {
+                let examined = examine_one(index, binary, scratch, stamp, jobs)?;
+                let text = serde_json::to_string(&examined).map_err(|error| error.to_string())?;
+                fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+                examined
+            }
         };
-        let ignored = listed(&ignored.stdout);
-        names.extend(
-            listed(&output.stdout)
-                .into_iter()
-                .filter(|name| !ignored.contains(name))
-                .map(|name| (index, name)),
-        );
+        tests.extend(examined.tests.into_iter().map(|test| Test { binary: index, ..test }));
+        failing.extend(examined.failing);
     }
-    println!("  {} tests of {} programs, each alone", names.len(), binaries.len());
+    Ok((tests, failing))
+}
+
+fn examine_one(
+    index: usize,
+    binary: &Binary,
+    scratch: &Path,
+    stamp: String,
+    jobs: usize,
+) -> Result<Examined, String> {
+    let ignored = listed(binary, &["--ignored"])?;
+    let mut names = listed(binary, &[])?;
+    names.retain(|name| !ignored.contains(name));
+    let begun = Instant::now();
     let next = AtomicUsize::new(0);
-    let found = Mutex::new((Vec::new(), Vec::new()));
+    let examined = Mutex::new(Examined { stamp, tests: Vec::new(), failing: Vec::new() });
     thread::scope(|scope| {
         for worker in 0..jobs {
-            let (next, found, names) = (&next, &found, &names);
+            let (next, examined, names) = (&next, &examined, &names);
+            let record = scratch.join(format!("reached-{worker}"));
             scope.spawn(move || {
-                let record = scratch.join(format!("reached-{worker}"));
-                while let Some((index, name)) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let binary = &binaries[*index];
-                    let _ = fs::remove_file(&record);
-                    let path = record.to_string_lossy().into_owned();
-                    let limit = Duration::from_secs(240);
-                    run(binary, &[name], Some(("LANDFAST_REACHED", &path)), limit);
-                    let begun = Instant::now();
-                    let mut end = run(binary, &[name], None, limit);
-                    let took = begun.elapsed();
-                    if end != End::Passed {
-                        end = run(binary, &[name], None, limit);
-                    }
-                    let mut reaches: Vec<u32> = fs::read(&record)
-                        .unwrap_or_default()
-                        .chunks_exact(4)
-                        .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
-                        .collect();
-                    reaches.sort_unstable();
-                    reaches.dedup();
-                    let mut found = found.lock().expect("no worker panics with it");
-                    if end == End::Passed {
-                        found.0.push(Test { binary: *index, name: name.clone(), took, reaches });
-                    } else {
-                        found.1.push(format!("{} {name}", binary.package));
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = examine_test(index, binary, name, &record);
+                    let mut examined = examined.lock().expect("no worker panics with it");
+                    match found {
+                        Some(test) => examined.tests.push(test),
+                        None => examined.failing.push(format!("{} {name}", binary.package)),
                     }
                 }
             });
         }
     });
-    Ok(found.into_inner().expect("no worker panics with it"))
+    println!("  {}: {} tests, {:?}", binary.path.display(), names.len(), begun.elapsed());
+    Ok(examined.into_inner().expect("no worker panics with it"))
+}
+
+fn listed(binary: &Binary, more: &[&str]) -> Result<Vec<String>, String> {
+    let mut command = Command::new(&binary.path);
+    let output =
+        command.args(["--list", "--format", "terse"]).args(more).current_dir(&binary.dir).output();
+    let output = output.map_err(|error| format!("{}: {error}", binary.path.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+fn examine_test(index: usize, binary: &Binary, name: &String, record: &Path) -> Option<Test> {
+    let _ = fs::remove_file(record);
+    // A test may fail for the record alone, such as one that counts descriptors.
+    run(binary, &[name], Some(("LANDFAST_REACHED", &record.to_string_lossy())), EXAMINED_MAX);
+    let begun = Instant::now();
+    let mut end = run(binary, &[name], None, EXAMINED_MAX);
+    let took_ms = begun.elapsed().as_millis();
+    if end != End::Passed {
+        end = run(binary, &[name], None, EXAMINED_MAX);
+    }
+    let record = fs::read(record).unwrap_or_default();
+    let ids = record.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
+    let mut reaches: Vec<u32> = ids.collect();
+    reaches.sort_unstable();
+    reaches.dedup();
+    let took_ms = u64::try_from(took_ms).unwrap_or(u64::MAX);
+    (end == End::Passed).then(|| Test { binary: index, name: name.clone(), took_ms, reaches })
 }
 
 /// Runs tests of one program in one process.
@@ -156,11 +194,13 @@ pub(crate) fn by_mutant(tests: &[Test]) -> HashMap<u32, Vec<usize>> {
         }
     }
     for list in reaching.values_mut() {
-        list.sort_by_key(|index| tests[*index].took);
+        list.sort_by_key(|index| tests[*index].took_ms);
     }
     reaching
 }
 
+/// How long a test may take when it is examined.
+const EXAMINED_MAX: Duration = Duration::from_secs(240);
 /// A weak claim to a processor.
 const NICE: &str = "12";
 /// What the tests of a process may hold; a mutant may well want all memory there is.
