@@ -43,7 +43,13 @@ impl Builder {
                     && let (Some(file), Some(byte)) =
                         (file, byte.and_then(|byte| usize::try_from(byte).ok()))
                 {
-                    found.extend(tree.at(file, byte));
+                    let here = tree.at(file, byte);
+                    let misses_pattern = message["code"]["code"] == "E0004";
+                    found.extend(if here.is_empty() || misses_pattern {
+                        tree.beside(file, byte, misses_pattern)
+                    } else {
+                        here
+                    });
                 }
             }
             if found.is_empty() && !message["spans"].as_array().is_none_or(Vec::is_empty) {

@@ -83,14 +83,14 @@ fn work(options: &Options) -> Result<(), String> {
     let list = fs::read_to_string(&options.list).map_err(|error| error.to_string())?;
     let mutants: Vec<Mutant> = serde_json::from_str(&list).map_err(|error| error.to_string())?;
     let (binaries, unviable, placeless) = build(options, &mutants)?;
+    if options.build_only {
+        return Ok(());
+    }
     let mut report = Report::begin(&options.work)?;
     for (verdict, ids) in [("unviable", &unviable), ("placeless", &placeless)] {
         for id in ids {
             report.line(verdict, &mutants[*id as usize].name, "", 0)?;
         }
-    }
-    if options.build_only {
-        return Ok(());
     }
     let (tests, failing) = tests::examine(&binaries, &options.work, &stamp(&list), options.jobs)?;
     for test in &failing {

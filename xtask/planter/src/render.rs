@@ -16,7 +16,16 @@ pub(crate) struct Planted {
     /// What is there for each mutant, in bytes of the text.
     pub(crate) regions: Vec<(u32, Range<usize>)>,
     /// The places with all their mutants.
-    pub(crate) places: Vec<(Vec<u32>, Range<usize>)>,
+    pub(crate) places: Vec<Place>,
+}
+
+/// A place of planted text.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) range: Range<usize>,
+    pub(crate) is_body: bool,
+    pub(crate) is_arm: bool,
 }
 
 /// Plants the mutants of `sites`, which are in order.
@@ -104,7 +113,9 @@ impl Writer<'_> {
             }
         }
         let ids = mutants.iter().map(|(id, _)| *id).collect();
-        self.planted.places.push((ids, begin..self.planted.text.len()));
+        let range = begin..self.planted.text.len();
+        let (is_body, is_arm) = (matches!(kind, Kind::Body), matches!(kind, Kind::Arm));
+        self.planted.places.push(Place { ids, range, is_body, is_arm });
     }
 
     fn chosen<'b>(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::mutant::Mutant;
-use crate::render::{Planted, render};
+use crate::render::{Place, Planted, render};
 use crate::sites;
 
 /// A copy, and what is planted in it.
@@ -118,8 +118,31 @@ impl Tree {
         if !here.is_empty() {
             return here;
         }
-        let around = planted.places.iter().filter(|(_, range)| holds(range));
-        around.min_by_key(|(_, range)| range.len()).map_or_else(Vec::new, |(ids, _)| ids.clone())
+        let around = planted.places.iter().filter(|place| holds(&place.range));
+        around
+            .min_by_key(|place| place.range.len())
+            .map_or_else(Vec::new, |place| place.ids.clone())
+    }
+
+    /// The mutants of a function that can be the cause of an error elsewhere in it: arms after a match that misses a pattern,
+    /// or else values that the function returns.
+    pub(crate) fn beside(&self, file: &str, byte: usize, misses_pattern: bool) -> Vec<u32> {
+        let Some(planted) = self.files.get(file) else { return Vec::new() };
+        let bodies = || planted.places.iter().filter(|place| place.is_body);
+        let end = bodies().map(|place| place.range.start).filter(|start| *start > byte).min();
+        let is_after = |place: &&Place| {
+            place.is_arm
+                && place.range.start > byte
+                && end.is_none_or(|end| place.range.start < end)
+        };
+        if misses_pattern {
+            let arms = planted.places.iter().filter(is_after);
+            return arms.flat_map(|place| place.ids.clone()).collect();
+        }
+        let before = bodies().filter(|place| place.range.start <= byte);
+        before
+            .max_by_key(|place| place.range.start)
+            .map_or_else(Vec::new, |place| place.ids.clone())
     }
 }
 

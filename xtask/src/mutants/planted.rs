@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::accepted::Accepted;
@@ -14,19 +13,6 @@ use super::{Area, Found, Options, chosen_mutants, judged};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
 use crate::workspace;
-
-/// What is read of the list of cargo-mutants.
-#[derive(Debug, Deserialize)]
-struct Mutant {
-    name: String,
-    file: String,
-    function: Option<Function>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Function {
-    function_name: String,
-}
 
 /// Lists, plants, and judges by the verdicts of the planter.
 pub(super) fn run(
@@ -39,9 +25,9 @@ pub(super) fn run(
     let work = workspace::kept("planter")?;
     let (list, only) = (work.join("list.json"), work.join("only.txt"));
     let mutants = listed(tool, areas, options, diff)?;
-    fs::write(&list, Value::from(mutants.clone()).to_string())
+    fs::write(&list, Value::from(mutants.as_slice()).to_string())
         .map_err(Failure::io("writing", &list))?;
-    let names = chosen(mutants, options)?;
+    let names = chosen(&mutants, options)?;
     fs::write(&only, names.join("\n")).map_err(Failure::io("writing", &only))?;
     let packages: Vec<&str> = areas.iter().map(|area| area.name).collect();
     let planter = workspace::root().join("xtask/planter/Cargo.toml");
@@ -49,6 +35,7 @@ pub(super) fn run(
         Step::new("cargo").args(["run", "--quiet", "--locked", "--manifest-path"]).arg(&planter);
     step = step.env("CARGO_TARGET_DIR", workspace::kept("planter-target")?.to_string_lossy());
     step = step.arg("--").arg("--root").arg(workspace::root()).arg("--work").arg(&work);
+    step = step.arg("--target").arg(workspace::target());
     step = step.arg("--list").arg(&list).arg("--only").arg(&only);
     step = step.args(["--packages", &packages.join(","), "--every", &options.every.to_string()]);
     step.builds().run()?;
@@ -83,21 +70,23 @@ fn listed(
     Ok(all)
 }
 
-fn chosen(mutants: Vec<Value>, options: &Options) -> Result<Vec<String>, Failure> {
+fn chosen(mutants: &[Value], options: &Options) -> Result<Vec<String>, Failure> {
     let decisive = Decisive::read()?;
     let only = options.only.as_deref();
-    let only = only
-        .map(|path| fs::read_to_string(path).map_err(Failure::io("reading", path)))
-        .transpose()?;
+    let only = only.map(|path| fs::read_to_string(path).map_err(Failure::io("reading", path)));
+    let only = only.transpose()?;
     let mut names = Vec::new();
     for mutant in mutants {
-        let unread = |error| Failure::new(format!("the list of cargo-mutants: {error}"));
-        let mutant: Mutant = serde_json::from_value(mutant).map_err(unread)?;
-        let function = mutant.function.map_or_else(String::new, |function| function.function_name);
-        let is_out = options.decisive && !decisive.has(&mutant.file, &function);
-        if !is_out && only.as_ref().is_none_or(|only| only.lines().any(|line| line == mutant.name))
-        {
-            names.push(mutant.name);
+        let (name, file) = (mutant["name"].as_str(), mutant["file"].as_str());
+        let (Some(name), Some(file)) = (name, file) else {
+            return Err(Failure::new(format!(
+                "cargo-mutants lists what has no name or file: {mutant}"
+            )));
+        };
+        let function = mutant["function"]["function_name"].as_str().unwrap_or_default();
+        let is_out = options.decisive && !decisive.has(file, function);
+        if !is_out && only.as_ref().is_none_or(|only| only.lines().any(|line| line == name)) {
+            names.push(name.to_owned());
         }
     }
     Ok(names)

@@ -226,3 +226,33 @@ fn verify_mic(
 
 /// Fixed part, version, and two names of 255 characters.
 const NEGOTIATE_MAX: usize = 1100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::UserList;
+    use crate::auth::ntlm::NtlmClient;
+
+    fn acceptor() -> NtlmAcceptor {
+        let fresh = Freshness { challenge: [1; 8], now_filetime: 0x01dd_0000_0000_0000 };
+        NtlmAcceptor::new(
+            Arc::new(AcceptorConfig::new("landfast")),
+            Arc::new(UserList::new()),
+            fresh,
+        )
+    }
+
+    #[test]
+    fn a_first_message_longer_than_names_make_it_is_refused() {
+        let mut token = NtlmClient::negotiate();
+        token.resize(NEGOTIATE_MAX, 0);
+        assert!(matches!(acceptor().step(&token), Accept::Continue(_)));
+        for len in [NEGOTIATE_MAX + 1, NEGOTIATE_MAX + 2] {
+            token.resize(len, 0);
+            let refused = acceptor().step(&token);
+            assert!(matches!(refused, Accept::Denied(DenyReason::PeerTokenLength(_))));
+        }
+        let longest = acceptor().step(&vec![0; crate::auth::TOKEN_MAX + 1]);
+        assert!(matches!(longest, Accept::Denied(DenyReason::PeerTokenLength(_))));
+    }
+}
