@@ -318,6 +318,9 @@ mod tests {
         /// Reads two bytes at a time, each of which says where it is.
         fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
             self.interrupted()?;
+            if offset >= 60 {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
             let count = out.len().min(2);
             (offset..)
                 .zip(&mut out[..count])
@@ -364,6 +367,7 @@ mod tests {
         let mut out = [0; 5];
         assert_eq!(medium.read(3, &mut out), Ok(()));
         assert_eq!(out, [3, 4, 5, 6, 7]);
+        assert_eq!(medium.read(58, &mut out), Err(MediumError::MediaIo(libc::EIO)));
         assert_eq!(medium.len(), 64);
     }
 
