@@ -230,8 +230,8 @@ const NEGOTIATE_MAX: usize = 1100;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::UserList;
     use crate::auth::ntlm::NtlmClient;
+    use crate::auth::{TOKEN_MAX, UserList};
 
     fn acceptor() -> NtlmAcceptor {
         let fresh = Freshness { challenge: [1; 8], now_filetime: 0x01dd_0000_0000_0000 };
@@ -252,7 +252,30 @@ mod tests {
             let refused = acceptor().step(&token);
             assert!(matches!(refused, Accept::Denied(DenyReason::PeerTokenLength(_))));
         }
-        let longest = acceptor().step(&vec![0; crate::auth::TOKEN_MAX + 1]);
-        assert!(matches!(longest, Accept::Denied(DenyReason::PeerTokenLength(_))));
+    }
+
+    #[test]
+    fn a_last_message_longer_than_any_is_refused_for_its_length() {
+        for (len, is_too_long) in [(TOKEN_MAX, false), (TOKEN_MAX + 1, true), (TOKEN_MAX + 2, true)]
+        {
+            let mut acceptor = acceptor();
+            let Accept::Continue(_) = acceptor.step(&NtlmClient::negotiate()) else { panic!() };
+            let last = acceptor.step(&vec![0; len]);
+            let refused = matches!(last, Accept::Denied(DenyReason::PeerTokenLength(_)));
+            assert_eq!(refused, is_too_long, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_granted_nothing_that_it_has_not_offered() {
+        const KEY_EXCH: u32 = 0x4000_0000;
+        const UNICODE: u32 = 1;
+        for offered in [UNICODE, UNICODE | KEY_EXCH] {
+            let mut token = NtlmClient::negotiate();
+            token[12..16].copy_from_slice(&offered.to_le_bytes());
+            let Accept::Continue(challenge) = acceptor().step(&token) else { panic!() };
+            let flags = u32::from_le_bytes(challenge[20..24].try_into().unwrap());
+            assert_eq!(flags & (UNICODE | KEY_EXCH), offered);
+        }
     }
 }
