@@ -411,6 +411,7 @@ mod tests {
             end.send(Ok(())).unwrap();
             assert!(late.into_iter().all(|waiter| waiter.join().unwrap() == Ok(())));
         });
+        assert_eq!(group.lock().waiting, 0);
         assert_eq!(group.target.runs.load(Ordering::SeqCst), 2);
     }
 
@@ -497,6 +498,34 @@ mod tests {
         drop(open);
         assert_eq!(CommitGroup::of(&file).unwrap().persist(), Err(MediumError::Poisoned));
         keep_numbers([file]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_file_is_known_as_poisoned_while_it_is_open_and_afterwards() {
+        let file = tempfile::tempfile().unwrap();
+        let group = CommitGroup::of(&file).unwrap();
+        let is_known = || (group.is_poisoned(), CommitGroup::is_file_poisoned(&file).unwrap());
+        assert_eq!(is_known(), (false, false));
+        // Of the open group alone, and then remembered.
+        group.group().poison();
+        assert_eq!(is_known(), (true, true));
+        group.poison();
+        drop(group);
+        assert!(CommitGroup::is_file_poisoned(&file).unwrap());
+        keep_numbers([file]);
+    }
+
+    // No other test has a group of a file in /proc.
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_refused_file_system_poisons_its_open_files_and_those_of_no_other() {
+        let refused = CommitGroup::of(&File::open("/proc/self/status").unwrap()).unwrap();
+        let (file_system, _) = refused.group.target.key;
+        let other = CommitGroup::of(&tempfile::tempfile().unwrap()).unwrap();
+        finish(Noted::FileSystem(file_system, Vec::new()));
+        assert!(refused.is_poisoned() && !other.is_poisoned());
+        assert_eq!(refused.persist(), Err(MediumError::Poisoned));
     }
 
     #[test]

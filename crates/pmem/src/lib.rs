@@ -20,6 +20,7 @@
 mod anonymous;
 mod arch;
 mod atomic;
+mod bare;
 mod commit_group;
 pub mod crash;
 mod fetcher;

@@ -383,6 +383,79 @@ pub(crate) fn length_of(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bare::Bare;
+
+    #[test]
+    fn a_medium_that_only_has_what_it_must_waits_for_nothing_and_keeps_every_byte() {
+        let bare = Bare::new(16);
+        assert!(!bare.is_empty() && Bare::new(0).is_empty());
+        assert!(!bare.is_emulated() && !bare.is_written_later());
+        assert_eq!((bare.backing(), bare.direct().is_none()), (None, true));
+        bare.try_place_part(3, &[1, 2]).unwrap();
+        assert_eq!(bare.bytes.lock().unwrap()[3..5], [1, 2]);
+        bare.persist_foreign(3, 2).unwrap();
+        assert_eq!(*bare.persisted.lock().unwrap(), [(3, 2)]);
+    }
+
+    #[derive(Debug)]
+    struct Nothing(std::fs::File);
+
+    impl Fetcher for Nothing {
+        fn as_any(&mut self) -> &mut dyn std::any::Any {
+            self
+        }
+
+        fn submit(&mut self) -> bool {
+            true
+        }
+
+        fn has_ended(&mut self) -> bool {
+            false
+        }
+
+        fn collect(&mut self, _each: &mut dyn FnMut(u64, bool)) {}
+
+        fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+            std::os::fd::AsFd::as_fd(&self.0)
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a real file")]
+    fn a_medium_without_a_fetcher_leaves_reads_to_threads_that_may_wait() {
+        let bare = Bare::new(16);
+        assert!(bare.new_fetcher().is_none());
+        let mut fetcher = Nothing(std::fs::File::open("/dev/null").unwrap());
+        assert!(!bare.try_fetch(&mut fetcher, 0, 16, Some(1)));
+    }
+
+    #[test]
+    fn memory_for_devices_has_the_length_that_it_was_made_with() {
+        let mut bytes = [0_u8; 8];
+        let start = NonNull::from(&mut bytes).cast();
+        let memory = DirectMemory::new(start, bytes.len());
+        assert_eq!((memory.start(), memory.len(), memory.is_empty()), (start, 8, false));
+        assert!(DirectMemory::new(start, 0).is_empty());
+        let anonymous = crate::anonymous(4096).unwrap();
+        assert_eq!(anonymous.direct().map(|memory| memory.len()), Some(4096));
+    }
+
+    #[test]
+    fn a_class_keeps_what_it_promises_and_what_weaker_classes_do() {
+        use DurabilityClass::{Pmem, Storage, Volatile};
+        let classes = [Volatile, Storage, Pmem];
+        for (strength, class) in classes.into_iter().enumerate() {
+            for (promise, promised) in classes.into_iter().enumerate() {
+                assert_eq!(class.keeps(promised), strength >= promise, "{class} {promised}");
+            }
+        }
+    }
+
+    #[test]
+    fn stores_become_durable_by_the_byte_the_line_or_the_page() {
+        let all = [StoreGranularity::Byte, StoreGranularity::CacheLine, StoreGranularity::Page];
+        assert_eq!(all.map(StoreGranularity::bytes), [1, 64, 4096]);
+    }
 
     #[test]
     fn a_range_that_wraps_or_passes_the_end_is_refused() {

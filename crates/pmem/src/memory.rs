@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_of_a_local_memory_is_of_its_place_in_the_medium() {
+        let medium = Arc::new(crate::bare::Bare::new(256));
+        let mut memory = LocalMemory::new(Arc::clone(&medium) as Arc<dyn Medium>, 64..128).unwrap();
+        assert_eq!((memory.len(), memory.is_empty()), (64, false));
+        memory.place(8, &[7; 4]).unwrap();
+        assert_eq!(medium.bytes.lock().unwrap()[72..76], [7; 4]);
+        memory.commit(8, 4).unwrap();
+        assert_eq!(*medium.persisted.lock().unwrap(), [(72, 4)]);
+        assert!(
+            LocalMemory::new(Arc::clone(&medium) as Arc<dyn Medium>, 64..64).unwrap().is_empty()
+        );
+    }
+
+    #[test]
     fn nothing_follows_a_commit_that_failed() {
         let medium = anonymous(4096).unwrap();
         let mut memory = LocalMemory::new(Arc::clone(&medium), 0..4096).unwrap();

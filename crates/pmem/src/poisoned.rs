@@ -140,4 +140,14 @@ mod tests {
         assert!(matches!(poisoned.note_number((1, 7)), Noted::Kept));
         assert!(poisoned.contains((1, 7)) && !poisoned.contains((1, 8)));
     }
+
+    #[test]
+    fn inodes_without_a_descriptor_are_bounded_too() {
+        let mut poisoned = Poisoned::<()>::new();
+        for inode in 0..u64::try_from(NUMBERS_MAX).unwrap() {
+            assert!(matches!(poisoned.note_number((1, inode)), Noted::Kept), "{inode}");
+        }
+        assert!(matches!(poisoned.note_number((1, 7)), Noted::Kept), "it is known");
+        assert!(matches!(poisoned.note_number((1, u64::MAX)), Noted::FileSystem(1, _)));
+    }
 }

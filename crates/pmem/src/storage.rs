@@ -265,13 +265,23 @@ pub(crate) fn open(file: std::fs::File, len: u64, writable: bool) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
-    /// A full disk that also fails to flush.
+    /// A full disk that also fails to flush, and is interrupted before every second access.
     #[derive(Debug)]
     struct Broken {
         group: Group<Flush>,
         room: u64,
+        accesses: AtomicU64,
+    }
+
+    impl Broken {
+        fn interrupted(&self) -> io::Result<()> {
+            let is_even = self.accesses.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+            if is_even { Err(io::Error::from_raw_os_error(libc::EINTR)) } else { Ok(()) }
+        }
     }
 
     #[derive(Debug)]
@@ -294,14 +304,28 @@ mod tests {
             Ok(64)
         }
 
-        /// Writes one byte at a time, as a device may, until there is no room.
-        fn write_at(&self, offset: u64, _bytes: &[u8]) -> io::Result<usize> {
-            if offset < self.room { Ok(1) } else { Err(io::Error::from_raw_os_error(libc::ENOSPC)) }
+        /// Writes two bytes at a time, as a device may, until there is no room.
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+            self.interrupted()?;
+            let count = bytes.len().min(2);
+            if offset < self.room {
+                Ok(count)
+            } else {
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            }
         }
 
-        fn read_at(&self, _offset: u64, out: &mut [u8]) -> io::Result<usize> {
-            out[0] = 7;
-            Ok(1)
+        /// Reads two bytes at a time, each of which says where it is.
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+            self.interrupted()?;
+            if offset >= 60 {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
+            let count = out.len().min(2);
+            (offset..)
+                .zip(&mut out[..count])
+                .for_each(|(at, byte)| *byte = u8::try_from(at).unwrap());
+            Ok(count)
         }
 
         fn read_at_once(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
@@ -319,7 +343,11 @@ mod tests {
     }
 
     fn broken() -> StorageMedium<Broken> {
-        StorageMedium::new(Broken { group: Group::new(Flush), room: 8 }, 64, true)
+        StorageMedium::new(
+            Broken { group: Group::new(Flush), room: 8, accesses: AtomicU64::new(0) },
+            64,
+            true,
+        )
     }
 
     #[test]
@@ -337,8 +365,19 @@ mod tests {
         assert_eq!(medium.place(0, &[1; 8]), Ok(()));
         assert_eq!(medium.place(0, &[1; 9]), Err(MediumError::MediaIo(libc::ENOSPC)));
         let mut out = [0; 5];
-        assert_eq!(medium.read(0, &mut out), Ok(()));
-        assert_eq!(out, [7; 5]);
+        assert_eq!(medium.read(3, &mut out), Ok(()));
+        assert_eq!(out, [3, 4, 5, 6, 7]);
+        assert_eq!(medium.read(58, &mut out), Err(MediumError::MediaIo(libc::EIO)));
+        assert_eq!(medium.len(), 64);
+    }
+
+    // The kernel flushes no /dev/zero: EINVAL.
+    #[test]
+    #[cfg_attr(miri, ignore = "a real file")]
+    fn a_persist_of_a_file_is_a_flush_of_the_file() {
+        let file = std::fs::File::open("/dev/zero").unwrap();
+        let group = CommitGroup::of(&file).unwrap();
+        assert_eq!(Disk { file, group }.persist(), Err(MediumError::Poisoned));
     }
 
     #[test]

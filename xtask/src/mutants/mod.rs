@@ -6,8 +6,12 @@
 //!   unviable  the change does not build  ---> not counted
 //!   missed    every test passed          ---> a failure, unless `accepted.txt` has the change with a reason
 //! ```
+//!
+//! With `--planted` the same mutants are all in one build ([`planted`]).
 
 mod accepted;
+mod decisive;
+mod planted;
 mod tool;
 
 use std::fs;
@@ -35,6 +39,18 @@ pub(crate) struct Options {
     /// Only files below the crate's `src` that match this pattern, such as `crc*`
     #[arg(long)]
     file: Option<String>,
+    /// All mutants in one build, each behind a switch; a mutant then costs seconds instead of minutes
+    #[arg(long)]
+    planted: bool,
+    /// Only functions that decide rights, verify signatures, flush, drain or replay, as `xtask/src/mutants/decisive.txt` names them
+    #[arg(long, requires = "planted")]
+    decisive: bool,
+    /// Only every Nth mutant of each crate
+    #[arg(long, requires = "planted", default_value_t = 1, value_name = "N")]
+    every: usize,
+    /// Only mutants whose names this file has, one a line
+    #[arg(long, requires = "planted")]
+    only: Option<PathBuf>,
 }
 
 /// A crate, and the part of it that is examined.
@@ -57,6 +73,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let tool = tool::installed()?;
     let chosen = if options.crates.is_empty() { AREAS.to_vec() } else { options.crates.clone() };
     let diff = options.changed.as_deref().map(diff_since).transpose()?;
+    if options.planted {
+        return planted::run(&tool, &chosen, options, diff.as_deref(), &accepted);
+    }
     let mut tally = Tally::default();
     for area in chosen {
         let output = workspace::kept("mutants")?.join(area.name);
@@ -92,6 +111,12 @@ fn step(
     step = step.args(["--package", &package, "--no-shuffle", "--colors", "never"]);
     step = step.args(["--jobs", "1", "--profile", "mutants", "--cap-lints", "true"]);
     step = step.args(["--minimum-test-timeout", TIMEOUT_MIN_S]);
+    step = chosen_mutants(step, area, options, diff).arg("--output").arg(output);
+    // Doctests and examples find no mutant that no other test finds, and each is linked on its own.
+    Ok(step.args(["--", "--lib", "--tests"]))
+}
+
+fn chosen_mutants(mut step: Step, area: Area, options: &Options, diff: Option<&Path>) -> Step {
     for pattern in patterns(area, options.file.as_deref()) {
         step = step.arg("--file").arg(pattern);
     }
@@ -101,9 +126,7 @@ fn step(
     if let Some(diff) = diff {
         step = step.arg("--in-diff").arg(diff);
     }
-    step = step.arg("--output").arg(output);
-    // Doctests and examples find no mutant that no other test finds, and each is linked on its own.
-    Ok(step.args(["--", "--lib", "--tests"]))
+    step
 }
 
 fn patterns(area: Area, file: Option<&str>) -> Vec<String> {
@@ -183,7 +206,7 @@ const AREAS: [Area; 8] = [
     Area { name: "rdma", files: &[] },
     Area { name: "remote", files: &[] },
     Area { name: "smb", files: &[] },
-    Area { name: "client", files: &["region/**/*.rs"] },
+    Area { name: "client", files: &["connection/**/*.rs", "region/**/*.rs", "session.rs"] },
     Area {
         name: "server",
         files: &["access/**/*.rs", "dispatch/**/*.rs", "push/**/*.rs", "state/**/*.rs"],

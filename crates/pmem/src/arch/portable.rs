@@ -113,6 +113,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whole_words_begin_at_the_first_boundary_and_end_at_the_last() {
+        for ((address, len), parts) in
+            [((8, 20), (0, 16)), ((9, 20), (7, 8)), ((15, 20), (1, 16)), ((9, 3), (3, 0))]
+        {
+            assert_eq!(split(address, len), parts, "{address} {len}");
+        }
+    }
+
+    #[test]
     fn every_alignment_and_length_copies_exactly_its_bytes() {
         let pattern: Vec<u8> = (1..=40).collect();
         for (offset, len) in (0..16).flat_map(|offset| (0..=24).map(move |len| (offset, len))) {

@@ -179,6 +179,15 @@ static WRITE_BACK: LazyLock<WriteBack> = LazyLock::new(|| {
 mod tests {
     use super::*;
 
+    #[test]
+    fn whole_lines_begin_at_the_first_boundary_of_16_bytes() {
+        for ((address, len), parts) in
+            [((16, 130), (0, 128)), ((17, 130), (15, 64)), ((31, 65), (1, 64)), ((17, 9), (9, 0))]
+        {
+            assert_eq!(split(address, len), parts, "{address} {len}");
+        }
+    }
+
     /// Each copy, seen as a function into or out of shared memory at `offset`.
     #[test]
     fn every_alignment_and_length_copies_exactly_its_bytes() {

@@ -40,6 +40,14 @@ fn client(user: &str, password: &str) -> NtlmInitiator {
     NtlmInitiator::with_password(user, "WORKGROUP", password, "localhost", fresh()).unwrap()
 }
 
+#[test]
+fn a_client_takes_no_token_that_is_longer_than_any() {
+    let longest = client("alice", "secret").step(Some(&[0; TOKEN_MAX]));
+    assert!(!matches!(longest, Err(InitiateError::PeerTokenLength(_))), "{longest:?}");
+    let longer = client("alice", "secret").step(Some(&[0; TOKEN_MAX + 1]));
+    assert!(matches!(longer, Err(InitiateError::PeerTokenLength(_))), "{longer:?}");
+}
+
 /// Runs both to the end. The client sees the final token.
 fn converse(
     client: &mut NtlmInitiator,
@@ -421,7 +429,9 @@ fn ntlm_further_down_the_list_is_chosen_and_requires_a_mic() {
             let token = NegTokenResp { token: Some(token.to_vec()), ..NegTokenResp::default() };
             match self.0.step(&token.emit()) {
                 Accept::Continue(answer) => {
-                    Accept::Continue(NegTokenResp::parse(&answer).unwrap().token.unwrap())
+                    let answer = NegTokenResp::parse(&answer).unwrap();
+                    assert_eq!(answer.state, Some(NegState::INCOMPLETE));
+                    Accept::Continue(answer.token.unwrap())
                 }
                 other => other,
             }

@@ -228,6 +228,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_session_knows_the_cipher_it_would_encrypt_with() {
+        assert_eq!(KeySchedule::Smb2.cipher(), None);
+        assert_eq!(KeySchedule::Smb30 { encryption: false }.cipher(), None);
+        assert_eq!(KeySchedule::Smb30 { encryption: true }.cipher(), Some(Cipher::Aes128Ccm));
+        let agreed = schedule(Some(&"00".repeat(64)), Cipher::Aes256Gcm);
+        assert_eq!(agreed.cipher(), Some(Cipher::Aes256Gcm));
+    }
+
     fn preauth_of(value: &str) -> PreauthHash {
         PreauthHash::from_value(hex(value).try_into().unwrap())
     }

@@ -267,8 +267,23 @@ mod tests {
             let (turn, cancel) = here.turn(3).with_cancel();
             assert_eq!(signer.sign(cancel, &mut answer(3)), refused, "it is no CANCEL");
             let mut pdu = answer(3);
+            assert_eq!(turn.message_id(), 3);
             signer.sign(turn, &mut pdu).unwrap();
             signer.verify(&mut pdu).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_changed_message_is_refused_by_the_signers_of_connection_and_session() {
+        for algorithm in SigningAlgorithm::PREFERENCE {
+            let lane = Lane::new();
+            let (channel, session) = key(algorithm).divide(lane.id(), 0);
+            let mut pdu = answer(3);
+            channel.sign(lane.turn(3), &mut pdu).unwrap();
+            session.verify(&mut pdu.clone()).unwrap();
+            *pdu.last_mut().unwrap() ^= 1;
+            channel.verify(&mut pdu.clone()).unwrap_err();
+            session.verify(&mut pdu).unwrap_err();
         }
     }
 
@@ -305,6 +320,14 @@ mod tests {
             (0..8192).rev().for_each(|id| signed.note(base + id, false));
             (0..8192).for_each(|id| signed.note(base + id, true));
         }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn ids_that_follow_each_other_for_long_are_no_repetition() {
+        let signed = debug::Signed::default();
+        (0..70_000).for_each(|id| signed.note(id, false));
+        (70_000 - 8192..70_000).for_each(|id| signed.note(id, true));
     }
 
     #[test]

@@ -274,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn each_algorithm_has_the_id_of_the_specification() {
+        assert_eq!(ALL.map(SigningAlgorithm::id), [2, 1, 0]);
+        assert_eq!(ALL.map(|algorithm| SigningAlgorithm::from_id(algorithm.id())), ALL.map(Some));
+        assert_eq!(SigningAlgorithm::from_id(3), None);
+    }
+
+    #[test]
+    fn a_request_is_signed_whatever_its_status_and_its_id_are() {
+        let mut request = pdu();
+        request[STATUS].copy_from_slice(&STATUS_PENDING.to_le_bytes());
+        request[MESSAGE_ID].fill(0xff);
+        assert!(!is_exempt(&request));
+        let key = SigningKey::new(SigningAlgorithm::AesCmac, &[9; 16]);
+        key.verify(&mut request).unwrap_err();
+        key.sign_unguarded(&mut request).unwrap();
+        key.verify(&mut request).unwrap();
+        request[FLAGS] |= FLAG_RESPONSE;
+        assert!(is_exempt(&request));
+    }
+
+    #[test]
     fn every_changed_byte_is_noticed() {
         for algorithm in ALL {
             let key = SigningKey::new(algorithm, &[9; 16]);

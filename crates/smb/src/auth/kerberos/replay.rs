@@ -106,6 +106,15 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_is_counted_as_long_as_one_authenticator_is_remembered() {
+        let cache = ReplayCache::new();
+        cache.admit("alice", b"one", 0, 10).unwrap();
+        cache.admit("alice", b"two", 0, 100).unwrap();
+        cache.admit("bob", b"three", 11, 100).unwrap();
+        assert_eq!(cache.0.lock().unwrap().of_owner.get("alice"), Some(&1));
+    }
+
+    #[test]
     fn one_owner_cannot_fill_the_replay_cache() {
         let cache = ReplayCache::new();
         for number in 0..AUTHENTICATORS_PER_OWNER_MAX {

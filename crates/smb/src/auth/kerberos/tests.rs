@@ -19,7 +19,8 @@ use crate::auth::der::{APPLICATION_0, OBJECT_ID, SEQUENCE, application, context,
 use crate::auth::ntlm::{AcceptorConfig, Freshness};
 use crate::auth::spnego::{Mechanism, NegState, NegTokenResp};
 use crate::auth::{
-    Accept, Accepted, Acceptor, Credentials, DenyReason, SpnegoAcceptor, UserList, UserStore,
+    Accept, Accepted, Acceptor, Credentials, DenyReason, SpnegoAcceptor, TOKEN_MAX, UserList,
+    UserStore,
 };
 use crate::crypto::{SessionKey, hex};
 
@@ -184,7 +185,11 @@ fn a_ticket_is_good_from_its_start_to_its_end_by_either_clock() {
     assert_eq!(check(part.end + 301, &part), Err(TicketFault::PeerExpired(301)));
     let seconds = |time: FileTime| i64::try_from(time.to_unix_ns() / 1_000_000_000).unwrap();
     assert_eq!(seconds(at(part.start).expiry(&part)), part.end);
+    assert_eq!(seconds(at(part.end).expiry(&part)), part.end + 300);
     assert_eq!(seconds(at(part.end + 1).expiry(&part)), part.end + 300);
+    let apart = |seconds: i64| at(part.start).check(&part, (part.start - seconds, 0));
+    assert_eq!(apart(300), Ok(()));
+    assert_eq!(apart(301), Err(TicketFault::PeerClock(301)));
     let part = TicketPart { flags: TicketPart::INVALID, ..part };
     assert_eq!(check(part.start, &part), Err(TicketFault::PeerNotYet));
 }
@@ -197,6 +202,30 @@ fn an_authenticator_is_good_for_one_logon() {
     assert_eq!(fault(finish(acceptor(&service, 1), &token)), TicketFault::PeerReplay);
     // A refused one has been seen too, another one of the same owner has not.
     finish(acceptor(&service, 1), &recorded("aes256-cts second")).unwrap();
+}
+
+#[test]
+fn an_authenticator_is_remembered_as_long_as_any_clock_takes_it() {
+    let service = Arc::new(KerberosService::new());
+    let token = recorded("aes256-cts request");
+    finish(acceptor(&service, -295), &token).unwrap();
+    assert_eq!(fault(finish(acceptor(&service, 295), &token)), TicketFault::PeerReplay);
+}
+
+#[test]
+fn a_token_longer_than_any_is_refused_for_its_length() {
+    let length = |accept: Accept| matches!(accept, Accept::Denied(DenyReason::PeerTokenLength(len)) if len == TOKEN_MAX + 1);
+    let service = Arc::new(KerberosService::new());
+    for len in [TOKEN_MAX, TOKEN_MAX + 1] {
+        let token = vec![0; len];
+        assert_eq!(length(acceptor(&service, 0).step(&token)), len > TOKEN_MAX);
+        assert_eq!(length(spnego().step(&token)), len > TOKEN_MAX);
+        assert!(matches!(acceptor(&service, 0).step(&token), Accept::Denied(_)));
+    }
+    let at_most = acceptor(&service, 0).step(&vec![0; TOKEN_MAX]);
+    assert!(!matches!(at_most, Accept::Denied(DenyReason::PeerTokenLength(_))));
+    let at_most = spnego().step(&vec![0; TOKEN_MAX]);
+    assert!(!matches!(at_most, Accept::Denied(DenyReason::PeerTokenLength(_))));
 }
 
 #[test]

@@ -135,3 +135,61 @@ const GSS_CHECKSUM: i64 = 0x8003;
 const IF_RELEVANT: i32 = 1;
 const KDC_ISSUED: i32 = 4;
 const WINDOWS_PAC: i32 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::der::{context, wrap};
+
+    fn integer(number: u32) -> Vec<u8> {
+        wrap(2, &[&[0], &number.to_be_bytes()[..]].concat())
+    }
+
+    fn fields(fields: &[(u8, Vec<u8>)]) -> Vec<u8> {
+        let all: Vec<_> = fields.iter().map(|(at, field)| wrap(context(*at), field)).collect();
+        wrap(SEQUENCE, &all.concat())
+    }
+
+    #[test]
+    fn flags_of_gss_are_taken_from_behind_bindings_of_sixteen_bytes() {
+        let checksum = |kind: u32, length: u8| {
+            let mut content = [0; 24];
+            content[0] = length;
+            content[20..].copy_from_slice(&0x1002_u32.to_le_bytes());
+            fields(&[(0, integer(kind)), (1, wrap(4, &content))])
+        };
+        assert_eq!(gss_flags(&checksum(0x8003, 16)), Ok(0x1002));
+        for (kind, length) in [(0x8003, 17), (0x8004, 16)] {
+            assert_eq!(gss_flags(&checksum(kind, length)), Err(TicketFault::PeerMalformed));
+        }
+    }
+
+    #[test]
+    fn a_restriction_that_is_not_understood_ends_the_logon() {
+        let restriction = |kind| fields(&[(0, integer(kind)), (1, wrap(4, b"data"))]);
+        let known = [1, 4, 128].map(restriction).concat();
+        assert_eq!(check_restrictions(&wrap(SEQUENCE, &known)), Ok(()));
+        let foreign = [restriction(1), restriction(7)].concat();
+        let refused = check_restrictions(&wrap(SEQUENCE, &foreign));
+        assert_eq!(refused, Err(TicketFault::PeerRestriction(7)));
+    }
+
+    #[test]
+    fn a_second_has_a_million_microseconds() {
+        let parsed = |microseconds| {
+            let name = fields(&[(0, integer(1)), (1, wrap(SEQUENCE, &wrap(0x1b, b"alice")))]);
+            let inside = fields(&[
+                (0, integer(5)),
+                (1, wrap(0x1b, b"R")),
+                (2, name),
+                (4, integer(microseconds)),
+                (5, wrap(0x18, b"20260101000000Z")),
+            ]);
+            Authenticator::parse(&wrap(application(2), &inside)).map(|parsed| parsed.time.1)
+        };
+        assert_eq!(parsed(999_999), Ok(999_999));
+        for microseconds in [1_000_000, 2_000_000] {
+            assert_eq!(parsed(microseconds), Err(TicketFault::PeerMalformed));
+        }
+    }
+}

@@ -226,3 +226,56 @@ fn verify_mic(
 
 /// Fixed part, version, and two names of 255 characters.
 const NEGOTIATE_MAX: usize = 1100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::ntlm::NtlmClient;
+    use crate::auth::{TOKEN_MAX, UserList};
+
+    fn acceptor() -> NtlmAcceptor {
+        let fresh = Freshness { challenge: [1; 8], now_filetime: 0x01dd_0000_0000_0000 };
+        NtlmAcceptor::new(
+            Arc::new(AcceptorConfig::new("landfast")),
+            Arc::new(UserList::new()),
+            fresh,
+        )
+    }
+
+    #[test]
+    fn a_first_message_longer_than_names_make_it_is_refused() {
+        let mut token = NtlmClient::negotiate();
+        token.resize(NEGOTIATE_MAX, 0);
+        assert!(matches!(acceptor().step(&token), Accept::Continue(_)));
+        for len in [NEGOTIATE_MAX + 1, NEGOTIATE_MAX + 2] {
+            token.resize(len, 0);
+            let refused = acceptor().step(&token);
+            assert!(matches!(refused, Accept::Denied(DenyReason::PeerTokenLength(_))));
+        }
+    }
+
+    #[test]
+    fn a_last_message_longer_than_any_is_refused_for_its_length() {
+        for (len, is_too_long) in [(TOKEN_MAX, false), (TOKEN_MAX + 1, true), (TOKEN_MAX + 2, true)]
+        {
+            let mut acceptor = acceptor();
+            let Accept::Continue(_) = acceptor.step(&NtlmClient::negotiate()) else { panic!() };
+            let last = acceptor.step(&vec![0; len]);
+            let refused = matches!(last, Accept::Denied(DenyReason::PeerTokenLength(_)));
+            assert_eq!(refused, is_too_long, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_granted_nothing_that_it_has_not_offered() {
+        const KEY_EXCH: u32 = 0x4000_0000;
+        const UNICODE: u32 = 1;
+        for offered in [UNICODE, UNICODE | KEY_EXCH] {
+            let mut token = NtlmClient::negotiate();
+            token[12..16].copy_from_slice(&offered.to_le_bytes());
+            let Accept::Continue(challenge) = acceptor().step(&token) else { panic!() };
+            let flags = u32::from_le_bytes(challenge[20..24].try_into().unwrap());
+            assert_eq!(flags & (UNICODE | KEY_EXCH), offered);
+        }
+    }
+}

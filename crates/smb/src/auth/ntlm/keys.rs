@@ -230,6 +230,16 @@ mod tests {
         assert_eq!(exported.as_bytes(), &[0x55; 16]);
     }
 
+    // MS-NLMP §4.2.4.4: the checksum of "Plaintext", which nothing encrypts where no key was exchanged.
+    #[test]
+    fn the_specification_s_signature_comes_out() {
+        let key = ExportedKey { bytes: Zeroizing::new([0x55; 16]), flags: NtlmFlags::empty() };
+        let plaintext: Vec<u8> = "Plaintext".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let token = mic_token(&key, false, &plaintext);
+        assert_eq!(token[..], hex("0100000070352851f256430900000000"));
+        assert_ne!(mic_token(&key, true, &plaintext), token, "of the other direction");
+    }
+
     #[test]
     fn letters_that_would_grow_stay() {
         assert_eq!(upper('ß'), 'ß');
