@@ -292,10 +292,10 @@ impl Machine {
         for number in ready {
             let thread = &mut self.threads[number];
             if let State::Waits(wait) = &thread.state {
-                thread.tracee.again(&wait.call)?;
                 let program = &mut self.programs[thread.program];
                 program.deadlines.insert(thread.tracee.tid, wait.deadline);
-                thread.state = State::Computes(None);
+                // It still stands before its call, and asks once more when its turn comes: another may have been faster.
+                thread.state = State::Calls(wait.call);
             }
         }
         Ok(())
@@ -320,7 +320,7 @@ impl Machine {
             }
         };
         let (tracee, clock) = self.at_clock(number);
-        tracee.write(clock, &self.now.to_le_bytes())?;
+        tracee.write_word(clock, self.now)?;
         let process = self.programs[self.threads[number].program].pid;
         self.watch.goes_on(self.steps, process);
         tracee.go_on(signal)?;
@@ -331,7 +331,7 @@ impl Machine {
         };
         self.watch.stops();
         // A program that has ended has no memory.
-        self.now = tracee.read(clock).map_or(self.now, u64::from_le_bytes).max(self.now);
+        self.now = tracee.read_word(clock).map_or(self.now, |shown| shown.max(self.now));
         if let Some((connection, side)) = self.written.take() {
             self.net.collect(self.now, connection, side);
         }

@@ -137,6 +137,9 @@ impl Machine {
         let program = self.threads[number].program;
         let program = &mut self.programs[program];
         program.forget(fd);
+        if socket.is_none() {
+            return Ok(());
+        }
         let is_last = program.sockets.values().all(|other| Some(*other) != socket);
         let answer = self.kernel(number, call)?;
         match socket.filter(|_| is_last) {

@@ -1,5 +1,6 @@
 //! One stopped thread: its registers, its memory, and how it goes on.
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -152,6 +153,17 @@ impl Tracee {
         Ok(true)
     }
 
+    /// Reads a word of the memory of a thread that is stopped. A file of its memory would take longer: the kernel copies
+    /// through a page of its own.
+    pub(crate) fn read_word(&self, address: u64) -> nix::Result<u64> {
+        ptrace::read(self.tid, pointer(address)).map(i64::cast_unsigned)
+    }
+
+    /// Writes a word of the memory of a thread that is stopped.
+    pub(crate) fn write_word(&self, address: u64, word: u64) -> nix::Result<()> {
+        ptrace::write(self.tid, pointer(address), word.cast_signed())
+    }
+
     /// Reads the thread's memory.
     pub(crate) fn read<const LEN: usize>(&self, address: u64) -> io::Result<[u8; LEN]> {
         let mut out = [0; LEN];
@@ -170,6 +182,11 @@ impl Tracee {
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }
+}
+
+// Of the other process: nothing here looks there.
+fn pointer(address: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
 /// Bytes of the instruction `syscall`.
