@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs::Permissions;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -190,3 +191,60 @@ fn a_share_without_a_log_of_opens_gives_no_file_that_comes_back() {
 /// As the settings of both servers have it.
 const SERVER: Guid = Guid(0x0f1e_2d3c_4b5a_6978_8796_a5b4_c3d2_e1f0_u128.to_be_bytes());
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Passes frames on to a server, and ends the first connection on which a CREATE was sent once the server has answered it.
+fn lose_answer_of_first_create(listener: TcpListener, server: u16) {
+    let frame = |stream: &mut TcpStream| -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; 4];
+        stream.read_exact(&mut bytes)?;
+        let len = u32::from_be_bytes([0, bytes[1], bytes[2], bytes[3]]);
+        bytes.resize(4 + usize::try_from(len).unwrap(), 0);
+        stream.read_exact(&mut bytes[4..])?;
+        Ok(bytes)
+    };
+    let mut has_lost = false;
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) =
+                (client.unwrap(), TcpStream::connect(("127.0.0.1", server)).unwrap());
+            if has_lost {
+                let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+                continue;
+            }
+            // One request after the other, each with its answer.
+            while let Ok(request) = frame(&mut client) {
+                server.write_all(&request).unwrap();
+                let answer = frame(&mut server).unwrap();
+                has_lost = request.get(4 + 12..4 + 14) == Some(&CREATE);
+                if has_lost {
+                    break;
+                }
+                client.write_all(&answer).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_is_opened_by_the_copy_of_a_request_whose_answer_was_lost() {
+    let pair = Pair::new();
+    let _server = pair.serve(pair.second);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let way = listener.local_addr().unwrap().port();
+    lose_answer_of_first_create(listener, pair.second);
+    let url: SmbUrl = format!("smb://alice:secret@127.0.0.1:{way}/data").parse().unwrap();
+    let options = ConnectOptions::default();
+    let client = FailoverClient::connect(&url, &options, Duration::from_secs(30)).unwrap();
+    let file = client.open("f", &alone()).unwrap();
+    file.write_at(0, b"once").unwrap();
+    file.close().unwrap();
+    // The request that was carried out first has left no handle that keeps others out.
+    let other = Client::connect(&pair.url(), &options).unwrap();
+    other.open("f", &alone()).unwrap();
+    assert_eq!(pair.on_disk("f"), b"once");
+}
+
+/// The command of a CREATE in its header.
+const CREATE: [u8; 2] = [5, 0];

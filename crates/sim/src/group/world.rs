@@ -266,7 +266,6 @@ impl<'a> World<'a> {
     }
 
     fn happens(&mut self, what: What) {
-        let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
         if self.waits_for_process(&what) {
             return;
         }
@@ -308,6 +307,14 @@ impl<'a> World<'a> {
             What::Hear(from, to) => self.hears_again(from, to),
             What::GoOn(member) => self.goes_on(member),
             _ if self.heals => {}
+            what => self.goes_wrong(what),
+        }
+    }
+
+    /// What happens until the faults end.
+    fn goes_wrong(&mut self, what: What) {
+        let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
+        match what {
             What::LoseWay(from, to) => self.loses_one_way(from, to),
             What::Crash => {
                 let member = u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0);

@@ -220,7 +220,7 @@ impl Group {
                 let is_open = self.connections.contains_key(&peer.connection)
                     && self.is_deaf != Some((to, member));
                 let from = Peer { member: me, connection: peer.connection };
-                let said = is_open.then(|| (peer.member.0, Event::Said(from, message)));
+                let said = is_open.then_some((peer.member.0, Event::Said(from, message)));
                 return said.into_iter().collect();
             }
             Action::Tell(news) => {
