@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use remote::{Control, Invitation, Mapping, Messages, Recall};
+use remote::{Control, Invitation, Mapping, Messages, Promise, Recall};
 use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
@@ -41,7 +41,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::answers::{class_of, granted, malformed, mapping_of};
+use super::answers::{class_of, granted, malformed, mapping_of, promised, takes};
 use super::listeners::{self, Listeners};
 use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
@@ -62,6 +62,8 @@ pub(crate) struct FileControl {
     file: Arc<File>,
     /// The grant of the latest open, until its token is used.
     grant: Option<Result<PushGrant, FallbackReason>>,
+    /// What the latest open that told it says of commits.
+    promise: Option<Promise>,
     grace: Duration,
     shared: Arc<Shared>,
     back: Option<Box<dyn Returning>>,
@@ -152,7 +154,7 @@ impl FileControl {
     ) -> Self {
         let lease = file.take_lease();
         let options = OpenOptions { lease_key: lease.as_ref().map(Lease::key), ..options.clone() };
-        let grant = Some(granted(&file));
+        let (grant, promise) = (Some(granted(&file)), promised(&file));
         let file = Arc::new(file);
         let shared = Shared {
             mapper: Mutex::new(Arc::clone(&file)),
@@ -169,6 +171,7 @@ impl FileControl {
             range,
             file,
             grant,
+            promise,
             grace: Duration::ZERO,
             shared: Arc::new(shared),
             back: None,
@@ -228,6 +231,8 @@ impl FileControl {
         });
         let (client, file) = found?;
         self.grant = Some(granted(&file));
+        // A server that gives a handle back may say nothing of push mode: the share is the same, and so is its file.
+        self.promise = promised(&file).or(self.promise);
         self.client = client;
         self.file = Arc::new(file);
         *self.shared.mapper() = Arc::clone(&self.file);
@@ -260,10 +265,11 @@ impl FileControl {
     /// Opens the file once more under the same lease, for a new token. The file must exist: if it
     /// was renamed, neither a new file nor an emptied one may take its place. The server checks
     /// that it is the same file, because the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
-    fn open_again(&self) -> Result<PushGrant, FallbackReason> {
+    fn open_again(&mut self) -> Result<PushGrant, FallbackReason> {
         let options = OpenOptions { disposition: CreateDisposition::OPEN, ..self.options.clone() };
         let opened = self.runtime.block_on(self.client.open(&self.path, &options));
         let file = opened.map_err(|error| Smb2::reason(&error))?;
+        self.promise = promised(&file).or(self.promise);
         let grant = granted(&file)?;
         *self.shared.mapper() = Arc::new(file);
         Ok(grant)
@@ -302,6 +308,14 @@ impl Control<Smb2> for FileControl {
         let listeners = self.runtime.block_on(listeners::of(self.client.tree(), &grant))?;
         let Listeners { network: listeners, same_host } = listeners;
         Ok(Invitation { listeners, same_host, class, is_emulated })
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        self.promise
+    }
+
+    fn takes(&self, promise: Promise) -> bool {
+        takes(self.options.push, promise)
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {
@@ -375,8 +389,7 @@ impl Control<Smb2> for FileControl {
     // Not made again by another session: what was placed through this one is not at the next server.
     fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError> {
         match self.runtime.block_on(self.shared.commit(range)) {
-            // The server has ended the registration, or does not commit such memory through it. The
-            // bytes that were placed are in the file.
+            // The server has ended the registration. The bytes that were placed are in the file.
             Err(error) if error.status().is_some_and(is_no_registration) => {
                 self.runtime.block_on(self.file.flush())
             }
@@ -412,7 +425,8 @@ fn is_over<T>(answer: &Result<T, ClientError>) -> bool {
 }
 
 fn is_no_registration(status: NtStatus) -> bool {
-    [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED, NtStatus::NOT_SUPPORTED].contains(&status)
+    // Not NOT_SUPPORTED: that refuses the commit itself, of a file in memory, and a flush of it would succeed.
+    [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED].contains(&status)
 }
 
 impl Shared {

@@ -6,6 +6,7 @@
 
 mod connections;
 mod controls;
+mod durability;
 #[path = "../support/fixture.rs"]
 mod fixture;
 mod peer;
