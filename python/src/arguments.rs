@@ -141,12 +141,11 @@ fn seconds(time: smb::FileTime) -> f64 {
     time.to_unix_ns() as f64 / 1e9
 }
 
-/// The class of a commit, in push mode.
+/// The class of a commit, where the server says it.
 pub(crate) fn class_name(path: &Path) -> Option<&'static str> {
-    match path {
-        Path::Push { class: DurabilityClass::Pmem, .. } => Some("pmem"),
-        Path::Push { class: DurabilityClass::Storage, .. } => Some("storage"),
-        Path::Push { class: DurabilityClass::Volatile, .. } => Some("volatile"),
-        Path::Messages { .. } => None,
-    }
+    Some(match path.promise()?.class {
+        DurabilityClass::Pmem => "pmem",
+        DurabilityClass::Storage => "storage",
+        DurabilityClass::Volatile => "volatile",
+    })
 }

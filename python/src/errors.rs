@@ -66,6 +66,9 @@ impl Fault {
             Reason::Region(RegionError::QueueFull) => {
                 PyOSError::new_err((libc_errno::EAGAIN, RegionError::QueueFull.to_string()))
             }
+            Reason::Region(error @ RegionError::CommitRefused { .. }) => {
+                PyOSError::new_err((libc_errno::EOPNOTSUPP, format!("{}: {error}", self.object)))
+            }
             Reason::Region(error @ RegionError::Broken) => {
                 RegionBroken::new_err(format!("{}: {error}", self.object))
             }

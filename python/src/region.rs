@@ -148,7 +148,8 @@ impl Region {
         self.with(py, |held| Ok(matches!(held.region.path(), client::Path::Push { .. })))
     }
 
-    /// What a commit survives: "pmem", "storage" or "volatile"; None over SMB, whose server does not say.
+    /// What a commit survives: "pmem", "storage" or "volatile"; None where the server does not say. Commits fail
+    /// where the class is "volatile" and not emulated, or below what `map` asked for.
     #[getter]
     fn durability(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
         self.with(py, |held| Ok(class_name(held.region.path())))
@@ -158,7 +159,7 @@ impl Region {
     #[getter]
     fn is_emulated(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |held| {
-            Ok(matches!(held.region.path(), client::Path::Push { is_emulated: true, .. }))
+            Ok(held.region.path().promise().is_some_and(|promise| promise.is_emulated))
         })
     }
 

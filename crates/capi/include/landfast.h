@@ -273,7 +273,7 @@ enum landfast_class
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Not known: the region works over SMB, whose server says nothing of its medium.
+   * Not known: the region works over SMB, and the server says nothing of its medium.
    */
   LANDFAST_CLASS_UNKNOWN = 0,
   /**
@@ -429,7 +429,8 @@ typedef struct {
    */
   landfast_mode mode;
   /**
-   * What a commit survives, in push mode.
+   * What a commit survives, whatever way it goes; unknown where the server does not say. A file of class volatile without
+   * `LANDFAST_REGION_EMULATED` takes no commits.
    */
   landfast_class durability;
   /**

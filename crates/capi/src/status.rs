@@ -192,6 +192,7 @@ impl From<&RegionError> for Status {
             RegionError::NothingOutstanding => Self::NothingOutstanding,
             RegionError::Server(error) => Self::from(error),
             RegionError::PushEnded => Self::NoPush,
+            RegionError::CommitRefused { .. } => Self::NotSupported,
             RegionError::Broken => Self::Broken,
             _ => Self::Internal,
         }

@@ -15,7 +15,7 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Class {
-    /// Not known: the region works over SMB, whose server says nothing of its medium.
+    /// Not known: the region works over SMB, and the server says nothing of its medium.
     Unknown = 0,
     /// Memory: gone with power.
     Volatile = 1,
@@ -238,7 +238,8 @@ pub struct RegionInfo {
     pub size: u64,
     /// The path that operations take.
     pub mode: Mode,
-    /// What a commit survives, in push mode.
+    /// What a commit survives, whatever way it goes; unknown where the server does not say. A file of class volatile without
+    /// `LANDFAST_REGION_EMULATED` takes no commits.
     pub durability: Class,
     /// `LANDFAST_REGION_` flags.
     pub flags: u32,
@@ -262,7 +263,11 @@ pub(crate) fn path_info(path: &Path) -> (Mode, Class, u32) {
             let flags = flags.iter().filter(|(is_so, _)| *is_so).map(|(_, flag)| flag).sum();
             (Mode::Push, Class::from(*class), flags)
         }
-        Path::Messages { .. } => (Mode::Smb, Class::Unknown, 0),
+        Path::Messages { promise: None, .. } => (Mode::Smb, Class::Unknown, 0),
+        Path::Messages { promise: Some(promise), .. } => {
+            let flags = if promise.is_emulated { LANDFAST_REGION_EMULATED } else { 0 };
+            (Mode::Smb, Class::from(promise.class), flags)
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
     let file = file.map_err(Failure::remote("cannot open", url))?;
     let grant = match file.push() {
         Some(PushResponse::Granted(grant)) => grant,
-        Some(PushResponse::Refused(refusal)) => return Err(Failure::NotPush(refusal.to_string())),
+        Some(PushResponse::Refused(why)) => return Err(Failure::NotPush(why.reason.to_string())),
         None => return Err(Failure::NotPush("the server does not know push mode".into())),
     };
     if grant.addresses.is_empty() {

@@ -31,7 +31,7 @@ pub(crate) fn push(url: &str, name: &str) -> Result<client::Path, Box<dyn Error>
 
     let push = PushRequest {
         rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
-        durability: Durability::STORAGE, // a server that can only promise less does not push
+        durability: Durability::STORAGE, // a server that can only promise less does not push, and commits fail
         accept_emulated: false,
         regions_max: 1,
     };

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use basics::Environment;
-use smb::Guid;
 use smb::negotiate::Dialect;
+use smb::{Guid, SessionId};
 
 use crate::url::SmbUrl;
 
@@ -38,6 +38,9 @@ pub struct ConnectOptions {
     pub listing_bytes_max: usize,
     /// The identity of the client, by which a server gives an open back whose connection was lost; `None` draws one.
     pub client_guid: Option<Guid>,
+    /// The session of this user that this one follows, which is lost to the client: a server that still holds it ends it first,
+    /// so that its persistent opens can come back.
+    pub previous_session: Option<SessionId>,
     /// Further addresses at which the client may look for the push listener of the server, beside the address
     /// of the SMB connection and those that the server announces over it.
     pub push_addresses: Vec<IpAddr>,
@@ -66,6 +69,7 @@ impl Default for ConnectOptions {
             call_timeout: Duration::from_secs(300),
             listing_bytes_max: 512 << 20,
             client_guid: None,
+            previous_session: None,
             push_addresses: Vec::new(),
             environment: Environment::host(),
         }

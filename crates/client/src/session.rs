@@ -37,7 +37,7 @@ pub(crate) async fn set_up(
             binding: false,
             security_mode: security_mode(options),
             capabilities: Capabilities::empty(),
-            previous_session_id: SessionId(0),
+            previous_session_id: options.previous_session.unwrap_or(SessionId(0)),
             token: &token,
         };
         let target = Request::new(Command::SESSION_SETUP).session(&session);

@@ -17,6 +17,6 @@ mod shared;
 
 pub use region::{
     AsyncRegion, Control, FallbackReason, Finished, Invitation, Listener, Mapping, Messages, Path,
-    Piece, Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, SharedEngine,
-    Ticket, Ways,
+    Piece, Promise, Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion,
+    SharedEngine, Ticket, Ways,
 };

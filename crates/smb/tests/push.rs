@@ -11,9 +11,9 @@ use smb::create::{CreateRequest, CreateRequestContext, CreateResponse, CreateRes
 use smb::push::{
     CREATE_CONTEXT_NAME, Capabilities, CommitRange, CommitRequest, CommitResponse, Durability,
     Generation, MapRequest, MapResponse, PushAccept, PushConnect, PushConnectionId, PushGrant,
-    PushProof, PushRequest, PushResponse, PushToken, QueryRequest, QueryResponse, Recall,
-    RecallReason, RecallRequest, RecallResponse, Refusal, RegionEntry, RegionState, RegistrationId,
-    Rights, UnmapRequest,
+    PushProof, PushRefusal, PushRequest, PushResponse, PushToken, QueryRequest, QueryResponse,
+    Recall, RecallReason, RecallRequest, RecallResponse, Refusal, RegionEntry, RegionState,
+    RegistrationId, Rights, UnmapRequest,
 };
 use smb::{Command, NtStatus};
 use smbdirect::{BufferDescriptor, Token};
@@ -114,10 +114,20 @@ fn an_address_family_of_the_future_is_skipped() {
 
 #[test]
 fn a_refusal_names_its_reason_and_nothing_else() {
-    let refused = PushResponse::Refused(Refusal::GUEST);
+    let refused = PushResponse::Refused(Refusal::GUEST.into());
     let bytes = emitted(|out| refused.emit(out));
     assert_eq!((bytes.len(), bytes[4]), (80, 3));
     assert!(bytes[5..].iter().all(|&byte| byte == 0));
+    assert_eq!(PushResponse::parse(&bytes), Ok(refused));
+}
+
+#[test]
+fn a_refusal_of_a_file_names_the_class_of_its_flushes() {
+    let (reason, durability) = (Refusal::DURABILITY, Durability::VOLATILE);
+    let refused = PushResponse::Refused(PushRefusal { reason, durability, is_emulated: true });
+    let bytes = emitted(|out| refused.emit(out));
+    assert_eq!((bytes.len(), bytes[4], bytes[8], bytes[12]), (80, 8, 0x10, 1));
+    assert!(bytes[13..].iter().all(|&byte| byte == 0));
     assert_eq!(PushResponse::parse(&bytes), Ok(refused));
 }
 

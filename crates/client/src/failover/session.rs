@@ -85,6 +85,9 @@ impl FailoverClient {
             return Ok(present.clone());
         }
         let Shared { url, options, .. } = &*self.shared;
+        // The server may not have noticed that the connection is dead, for minutes: it would refuse the handles until then.
+        let lost = present.client.tree().session().id();
+        let options = &ConnectOptions { previous_session: Some(lost), ..options.clone() };
         let mut pause = Pause::default();
         let client = loop {
             match Client::connect(url, options).await {

@@ -9,7 +9,7 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.8 (keys), §3.2.5.19.2.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smb::create::{Lease as WireLease, LeaseKey, LeaseState, LeaseVersion};
 use smb::{Command, LeaseBreakAck};
@@ -23,11 +23,59 @@ use crate::tree::Tree;
 pub struct Lease {
     tree: Arc<Tree>,
     key: LeaseKey,
-    state: LeaseState,
-    epoch: u16,
+    known: Known,
     breaks: BreakReceiver,
     count: BreakCount,
 }
+
+/// What a client knows of its lease: the state, and the epoch, which counts the changes of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known(Arc<Mutex<(u16, Rights)>>);
+
+impl Known {
+    /// The epoch and the state.
+    pub(crate) fn now(&self) -> (u16, LeaseState) {
+        let (epoch, Rights(state)) = *self.lock();
+        (epoch, state)
+    }
+
+    /// Takes the answer to another open under the same key, which may have widened the lease.
+    pub(crate) fn hear(&self, epoch: u16, state: LeaseState) {
+        let mut known = self.lock();
+        if (1..=EPOCHS_AHEAD).contains(&epoch.wrapping_sub(known.0)) {
+            *known = (epoch, Rights(state));
+        }
+    }
+
+    fn set(&self, epoch: u16, state: LeaseState) {
+        *self.lock() = (epoch, Rights(state));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u16, Rights)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A state, at first an empty one.
+#[derive(Clone, Copy, Debug)]
+struct Rights(LeaseState);
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self(LeaseState::empty())
+    }
+}
+
+/// The epoch of a granted lease; 0 where its version has none.
+pub(super) fn epoch_of(lease: &WireLease) -> u16 {
+    match lease.version {
+        LeaseVersion::V2 { epoch, .. } => epoch,
+        LeaseVersion::V1 => 0,
+    }
+}
+
+/// An epoch that is at most so much ahead of another is newer: they wrap.
+const EPOCHS_AHEAD: u16 = 0x7fff;
 
 impl Lease {
     /// Draws a key and listens for its breaks.
@@ -40,21 +88,17 @@ impl Lease {
     /// Listens for the breaks of a key that the client has had on another connection.
     pub(super) fn again(tree: &Arc<Tree>, key: LeaseKey) -> Self {
         let (breaks, count) = tree.connection().breaks().listen(key);
-        let state = LeaseState::empty();
-        Self { tree: Arc::clone(tree), key, state, epoch: 0, breaks, count }
+        Self { tree: Arc::clone(tree), key, known: Known::default(), breaks, count }
     }
 
-    pub(super) fn granted(mut self, lease: &WireLease) -> Self {
-        self.state = lease.state;
-        if let LeaseVersion::V2 { epoch, .. } = lease.version {
-            self.epoch = epoch;
-        }
+    pub(super) fn granted(self, lease: &WireLease) -> Self {
+        self.known.set(epoch_of(lease), lease.state);
         self
     }
 
-    /// Counts the changes of the lease, as the server does.
-    pub(crate) fn epoch(&self) -> u16 {
-        self.epoch
+    /// What the client knows of the lease, also while a task waits for its breaks.
+    pub(crate) fn known(&self) -> Known {
+        self.known.clone()
     }
 
     /// The key that names the lease to the server.
@@ -64,7 +108,7 @@ impl Lease {
 
     /// The rights that the client has.
     pub fn state(&self) -> LeaseState {
-        self.state
+        self.known.now().1
     }
 
     /// Counts the breaks of the lease as they arrive.
@@ -90,10 +134,10 @@ impl Lease {
     /// # Errors
     /// The server's status.
     pub async fn acknowledge(&mut self, found: LeaseBreak) -> Result<(), ClientError> {
-        self.state = found.left_of(self.state);
-        self.epoch = found.epoch;
+        let state = found.left_of(self.state());
+        self.known.set(found.epoch, state);
         if found.ack_required {
-            let ack = LeaseBreakAck { lease_key: self.key, state: self.state };
+            let ack = LeaseBreakAck { lease_key: self.key, state };
             self.tree.call(Command::OPLOCK_BREAK, 0, |out| ack.emit(out)).await?;
         }
         Ok(())

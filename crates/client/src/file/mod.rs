@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use io::RangeLock;
+pub(crate) use lease::Known;
 pub use lease::Lease;
 pub use open::{FileStat, Instance, Lasting, OpenOptions};
+use smb::create::LeaseState;
 use smb::push::PushResponse;
 use smb::{CloseRequest, Command, FileId};
 
@@ -26,6 +28,8 @@ pub struct File {
     id: FileId,
     opened_as: FileStat,
     lease: Option<Lease>,
+    /// The epoch and state of the lease in the answer, also where another open listens for its breaks.
+    joined: Option<(u16, LeaseState)>,
     push: Option<PushResponse>,
     is_persistent: bool,
     closed: AtomicBool,
@@ -65,6 +69,11 @@ impl File {
     /// Lets the server keep the handle: another connection is to get it back.
     pub(crate) fn leave(&self) {
         self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// The epoch and state of the lease when the file was opened.
+    pub(crate) fn joined(&self) -> Option<(u16, LeaseState)> {
+        self.joined
     }
 
     /// The lease, if the open asked for one.

@@ -16,7 +16,7 @@ use smb::negotiate::Dialect;
 use smb::push::PushRequest;
 use smb::{FileId, FileTime, Guid};
 
-use super::{File, Lease};
+use super::{File, Lease, lease};
 use crate::client::{posix_path, share_path};
 use crate::error::ClientError;
 use crate::tree::Tree;
@@ -262,6 +262,7 @@ impl File {
             id: answer.file_id,
             opened_as: stat(&answer),
             lease: None,
+            joined: None,
             push: None,
             // Who gets such a handle back had a persistent one.
             is_persistent: back.is_some(),
@@ -271,6 +272,7 @@ impl File {
         for context in answer.contexts {
             match context {
                 CreateResponseContext::Lease(granted) => {
+                    file.joined = Some((lease::epoch_of(&granted), granted.state));
                     file.lease = lease.take().map(|lease| lease.granted(&granted));
                 }
                 CreateResponseContext::Push(push) => file.push = Some(push),

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use remote::{Control, Invitation, Mapping, Messages, Recall};
+use remote::{Control, Invitation, Mapping, Messages, Promise, Recall};
 use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
@@ -41,14 +41,14 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::answers::{class_of, granted, malformed, mapping_of};
+use super::answers::{class_of, granted, malformed, mapping_of, promised, takes};
 use super::listeners::{self, Listeners};
 use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
-use crate::file::{File, Lease, OpenOptions};
+use crate::file::{File, Known, Lease, OpenOptions};
 
 /// A file whose region is mapped.
 #[derive(Debug)]
@@ -62,6 +62,10 @@ pub(crate) struct FileControl {
     file: Arc<File>,
     /// The grant of the latest open, until its token is used.
     grant: Option<Result<PushGrant, FallbackReason>>,
+    /// What is known of the lease.
+    known: Option<Known>,
+    /// What the latest open that told it says of commits.
+    promise: Option<Promise>,
     grace: Duration,
     shared: Arc<Shared>,
     back: Option<Box<dyn Returning>>,
@@ -151,8 +155,9 @@ impl FileControl {
         range: Range<u64>,
     ) -> Self {
         let lease = file.take_lease();
+        let known = lease.as_ref().map(Lease::known);
         let options = OpenOptions { lease_key: lease.as_ref().map(Lease::key), ..options.clone() };
-        let grant = Some(granted(&file));
+        let (grant, promise) = (Some(granted(&file)), promised(&file));
         let file = Arc::new(file);
         let shared = Shared {
             mapper: Mutex::new(Arc::clone(&file)),
@@ -169,6 +174,8 @@ impl FileControl {
             range,
             file,
             grant,
+            known,
+            promise,
             grace: Duration::ZERO,
             shared: Arc::new(shared),
             back: None,
@@ -208,7 +215,8 @@ impl FileControl {
 
     /// Gets the handle back by another session. The registration is gone; the lease is held on if it is still whole.
     fn come_back(&mut self, deadline: Instant) -> Result<(), ClientError> {
-        let Self { back: Some(back), runtime, shared, file, path, options, .. } = self else {
+        let Self { back: Some(back), runtime, shared, file, path, options, known, .. } = self
+        else {
             return Err(ConnectionError::Closed.into());
         };
         // The server of the lost session, if it lives, must not take its end for the end of the handle.
@@ -216,18 +224,20 @@ impl FileControl {
         let found = runtime.block_on(async {
             // The watchers of the lost session end with it.
             let mut lease = shared.lease.lock().await;
-            let known = lease.as_ref().map(|lease| (lease.epoch(), lease.state()));
-            let wanted = Wanted { id: file.id(), path, options, lease: known };
+            let before = known.as_ref().map(Known::now);
+            let wanted = Wanted { id: file.id(), path, options, lease: before };
             let (client, mut file) = back.get(wanted, deadline).await?;
             let now = file.take_lease();
-            let whole = known.zip(now.as_ref());
-            let whole = whole.is_some_and(|((_, before), now)| now.state().contains(before));
+            *known = now.as_ref().map(Lease::known);
+            let whole = is_whole(before, known.as_ref().map(Known::now));
             shared.tenure.go_on(now.as_ref().map(Lease::break_count), whole).await;
             *lease = now;
             Ok::<_, ClientError>((client, file))
         });
         let (client, file) = found?;
         self.grant = Some(granted(&file));
+        // A server that gives a handle back may say nothing of push mode: the share is the same, and so is its file.
+        self.promise = promised(&file).or(self.promise);
         self.client = client;
         self.file = Arc::new(file);
         *self.shared.mapper() = Arc::clone(&self.file);
@@ -260,10 +270,15 @@ impl FileControl {
     /// Opens the file once more under the same lease, for a new token. The file must exist: if it
     /// was renamed, neither a new file nor an emptied one may take its place. The server checks
     /// that it is the same file, because the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
-    fn open_again(&self) -> Result<PushGrant, FallbackReason> {
+    fn open_again(&mut self) -> Result<PushGrant, FallbackReason> {
         let options = OpenOptions { disposition: CreateDisposition::OPEN, ..self.options.clone() };
         let opened = self.runtime.block_on(self.client.open(&self.path, &options));
         let file = opened.map_err(|error| Smb2::reason(&error))?;
+        self.promise = promised(&file).or(self.promise);
+        // The lease is as wide again as a region needs it, and what it is then is what has to come back.
+        if let Some((known, (epoch, state))) = self.known.as_ref().zip(file.joined()) {
+            known.hear(epoch, state);
+        }
         let grant = granted(&file)?;
         *self.shared.mapper() = Arc::new(file);
         Ok(grant)
@@ -302,6 +317,14 @@ impl Control<Smb2> for FileControl {
         let listeners = self.runtime.block_on(listeners::of(self.client.tree(), &grant))?;
         let Listeners { network: listeners, same_host } = listeners;
         Ok(Invitation { listeners, same_host, class, is_emulated })
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        self.promise
+    }
+
+    fn takes(&self, promise: Promise) -> bool {
+        takes(self.options.push, promise)
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {
@@ -375,8 +398,7 @@ impl Control<Smb2> for FileControl {
     // Not made again by another session: what was placed through this one is not at the next server.
     fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError> {
         match self.runtime.block_on(self.shared.commit(range)) {
-            // The server has ended the registration, or does not commit such memory through it. The
-            // bytes that were placed are in the file.
+            // The server has ended the registration. The bytes that were placed are in the file.
             Err(error) if error.status().is_some_and(is_no_registration) => {
                 self.runtime.block_on(self.file.flush())
             }
@@ -388,6 +410,12 @@ impl Control<Smb2> for FileControl {
     fn flush(&mut self) -> Result<(), ClientError> {
         self.lasting(|it| it.runtime.block_on(it.file.flush()))
     }
+}
+
+/// Whether nobody else was promised the file between two looks at its lease: it is complete, and no change was counted.
+fn is_whole(before: Option<(u16, LeaseState)>, now: Option<(u16, LeaseState)>) -> bool {
+    let complete = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    before.zip(now).is_some_and(|(before, now)| now == before && now.1 == complete)
 }
 
 /// Whether a registration has ended that the client was to unmap, with this outcome.
@@ -412,7 +440,8 @@ fn is_over<T>(answer: &Result<T, ClientError>) -> bool {
 }
 
 fn is_no_registration(status: NtStatus) -> bool {
-    [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED, NtStatus::NOT_SUPPORTED].contains(&status)
+    // Not NOT_SUPPORTED: that refuses the commit itself, of a file in memory, and a flush of it would succeed.
+    [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED].contains(&status)
 }
 
 impl Shared {
@@ -559,6 +588,18 @@ mod tests {
     use smb::{Command, MessageId};
 
     use super::*;
+
+    #[test]
+    fn a_lease_that_lost_something_or_was_changed_meanwhile_does_not_count_as_whole() {
+        let all = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+        let none = LeaseState::empty();
+        assert!(is_whole(Some((3, all)), Some((3, all))));
+        for (before, now) in [((3, none), (4, none)), ((3, all), (4, none)), ((1, all), (3, all))] {
+            assert!(!is_whole(Some(before), Some(now)), "{before:?} {now:?}");
+        }
+        assert!(!is_whole(None, Some((0, all))) && !is_whole(Some((0, all)), None));
+        assert!(!is_whole(Some((3, none)), Some((3, none))), "nothing was held");
+    }
 
     #[test]
     fn a_region_whose_unmapping_was_refused_does_not_count_as_unmapped() {

@@ -6,6 +6,8 @@
 
 mod connections;
 mod controls;
+mod dead_way;
+mod durability;
 #[path = "../support/fixture.rs"]
 mod fixture;
 mod peer;

@@ -106,6 +106,10 @@ impl Control<Lines> for LineControl {
         })
     }
 
+    fn promise(&self) -> Option<Promise> {
+        Some(Promise { class: DurabilityClass::Volatile, is_emulated: true })
+    }
+
     fn connection(&self, reply: &[u8]) -> Option<u64> {
         reply.try_into().ok().map(|bytes| PushConnection::from_bytes(bytes).0)
     }

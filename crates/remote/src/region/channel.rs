@@ -173,9 +173,7 @@ impl Channel {
         range: Range<u64>,
     ) -> Result<(), ChannelError> {
         if !self.capabilities.flush {
-            // Any byte of the region serves; an empty range at the region's end contains none.
-            let probe = range.start.min(self.len.saturating_sub(1));
-            return self.read(sequence, probe, self.staging.probe());
+            return self.settle(sequence, range.start);
         }
         let mut start = range.start;
         loop {
@@ -190,6 +188,13 @@ impl Channel {
                 return Ok(());
             }
         }
+    }
+
+    /// Posts a read of one byte at `offset`, whose answer shows that the writes before it were placed (RFC 5040 §5.5).
+    pub(crate) fn settle(&mut self, sequence: Sequence, offset: u64) -> Result<(), ChannelError> {
+        // Any byte of the region serves; an empty range at the region's end contains none.
+        let probe = offset.min(self.len.saturating_sub(1));
+        self.read(sequence, probe, self.staging.probe())
     }
 
     /// Posts a read into staging memory.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
 
-use super::path::FallbackReason;
+use super::path::{FallbackReason, Promise};
 use super::recall::Recall;
 
 /// The messages of a kind of control side: a type without values that stands for their protocol.
@@ -39,6 +39,14 @@ pub trait Messages: Copy + Debug + Eq + Send + Sync + 'static {
 pub trait Control<M: Messages>: Debug + Send {
     /// Asks for a new token for one push connection.
     fn invite(&mut self) -> Result<Invitation, FallbackReason<M>>;
+
+    /// What the server says that a commit of the file is worth, now; `None` where it does not say.
+    fn promise(&self) -> Option<Promise>;
+
+    /// Whether the caller takes that for a commit. A file without commits is nothing that a caller can take.
+    fn takes(&self, promise: Promise) -> bool {
+        promise.can_commit()
+    }
 
     /// The id of a push connection, from the private data of the server's answer.
     fn connection(&self, reply: &[u8]) -> Option<u64>;

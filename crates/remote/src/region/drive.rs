@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::{Channel, ChannelError, READ_MAX};
 use super::control::{Invitation, Listener, Messages};
+use super::fallback::refused;
 use super::path::{FallbackReason, Path};
 use super::staging::Slot;
 use super::unconfirmed::{Order, Sequence};
@@ -126,9 +127,7 @@ impl<M: Messages> RemoteRegion<M> {
         let Some(word) = self.unconfirmed.open_store(&range, channel.completed()) else {
             return Ok(());
         };
-        let commit = Kind::Commit(word.clone());
-        self.submit(commit, |channel, sequence| channel.commit(sequence, word))?;
-        self.finish_last(&mut [])?;
+        self.confirm(word)?;
         self.check_unbroken()
     }
 
@@ -194,7 +193,11 @@ impl<M: Messages> RemoteRegion<M> {
     pub(super) fn collect(&mut self) -> Outcome<(), M> {
         let Some(channel) = &mut self.channel else { return Ok(()) };
         if let Err(error) = channel.poll() {
-            return self.retire(error.into());
+            let reason = error.into();
+            return match self.refused_commit(&reason) {
+                Some(class) => self.end_by_refusal(reason, class),
+                None => self.retire(reason),
+            };
         }
         let completed = channel.completed();
         for pending in &mut self.pending {
@@ -214,6 +217,10 @@ impl<M: Messages> RemoteRegion<M> {
                             return Err(self.break_off(error.into()));
                         }
                     }
+                    self.unconfirmed.committed(pending.sequence, range);
+                    0
+                }
+                Kind::Settle(range) => {
                     self.unconfirmed.committed(pending.sequence, range);
                     0
                 }
@@ -246,9 +253,31 @@ impl<M: Messages> RemoteRegion<M> {
         let (Some(range), Some(_)) = (self.unconfirmed.span(), &self.channel) else {
             return Ok(());
         };
-        let kind = Kind::Commit(range.clone());
-        self.submit(kind, |channel, sequence| channel.commit(sequence, range))?;
+        self.confirm(range)
+    }
+
+    // A file without commits promises no more than that the bytes are placed: that is known of them then.
+    fn confirm(&mut self, range: Range<u64>) -> Outcome<(), M> {
+        if refused(&*self.control).is_some() {
+            let kind = Kind::Settle(range.clone());
+            self.submit(kind, |channel, sequence| channel.settle(sequence, range.start))?;
+        } else {
+            let kind = Kind::Commit(range.clone());
+            self.submit(kind, |channel, sequence| channel.commit(sequence, range))?;
+        }
         self.finish_last(&mut []).map(|_| ())
+    }
+
+    /// The check before a commit that the caller asks for. A refusal breaks the region: an operation behind it, such as
+    /// the store of a published pointer, must not happen without it.
+    pub(super) fn check_commits(&mut self) -> Outcome<(), M> {
+        match refused(&*self.control) {
+            None => Ok(()),
+            Some(class) => {
+                self.mark_broken();
+                Err(RegionError::CommitRefused { class })
+            }
+        }
     }
 
     /// Tries to enter push mode. A failure becomes the reason of the path.
@@ -260,7 +289,7 @@ impl<M: Messages> RemoteRegion<M> {
                 self.map_pause = MAP_PAUSE_MIN;
             }
             Err(reason) => {
-                self.path = Path::Messages { reason };
+                self.path = Path::Messages { reason, promise: self.control.promise() };
                 // Operations wait during an attempt: an attempt that dials a silent address must be
                 // rare.
                 let took = self.now().saturating_duration_since(began);

@@ -1,5 +1,6 @@
 //! Why an operation on a region failed.
 
+use pmem::DurabilityClass;
 use thiserror::Error;
 
 /// An operation on a region failed. Commits acknowledged before stay durable.
@@ -42,8 +43,27 @@ pub enum RegionError<E> {
     /// Push mode has ended, and the region with it: [`super::RemoteRegion::end_with_push`]. Nothing was done.
     #[error("push mode has ended, and the region with it")]
     PushEnded,
+    /// The server makes nothing durable in such a file, or in a lower class than the caller asked for: the bytes may be in
+    /// the file, and end with the machine. The region is broken, as after any commit that failed.
+    #[error("no commit: the file is of class {class}, {}", advice(*class))]
+    CommitRefused {
+        /// The durability class of the file.
+        class: DurabilityClass,
+    },
     /// An earlier failure, or the loss of the lease, left writes unconfirmed, and no operation may
     /// follow them. [`super::Region::lost`] names their ranges. Open the file again.
     #[error("an earlier failure broke the region")]
     Broken,
+}
+
+fn advice(class: DurabilityClass) -> &'static str {
+    match class {
+        DurabilityClass::Volatile => {
+            "memory that forgets its bytes with the machine: keep the file on a disk, or have its server run with \
+             --emulate-persistence and take that for a commit"
+        }
+        DurabilityClass::Storage | DurabilityClass::Pmem => {
+            "and that is less than was asked for, or its server refuses: ask for less, or keep the file elsewhere"
+        }
+    }
 }

@@ -4,9 +4,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use pmem::DurabilityClass;
+use rdma::DisconnectReason;
 use tracing::debug;
 
-use super::path::{FallbackReason, Path};
+use super::path::{ACCESS, FallbackReason, Path};
 #[cfg(test)]
 use super::planted::Planted;
 use super::unconfirmed::{Sequence, merged};
@@ -32,6 +34,31 @@ impl<M: Messages> RemoteRegion<M> {
         replayed
     }
 
+    /// The class of the file, if the channel ended because the server refuses the oldest commit: that is the outcome of the
+    /// commit, and no other way may turn it into success.
+    pub(super) fn refused_commit(&self, reason: &FallbackReason<M>) -> Option<DurabilityClass> {
+        let FallbackReason::Disconnected(DisconnectReason::PeerTerminated(ACCESS)) = reason else {
+            return None;
+        };
+        let oldest = self.pending.iter().find(|pending| pending.outcome.is_none())?;
+        let Path::Push { class, has_flush: true, .. } = self.path else { return None };
+        matches!(oldest.kind, Kind::Commit(_)).then_some(class)
+    }
+
+    /// Handles a channel that the refusal of a commit ended: the commit has failed, and with it all behind it.
+    pub(super) fn end_by_refusal(
+        &mut self,
+        reason: FallbackReason<M>,
+        class: DurabilityClass,
+    ) -> Outcome<(), M> {
+        self.leave(reason)?;
+        self.control.settle();
+        if let Some(oldest) = self.pending.iter_mut().find(|pending| pending.outcome.is_none()) {
+            oldest.outcome = Some(Err(RegionError::CommitRefused { class }));
+        }
+        Err(self.break_off(RegionError::CommitRefused { class }))
+    }
+
     /// Ends the channel. On return the server places no more bytes that came through it: the server
     /// answers an unmapping only then, and nothing can overtake later requests by messages.
     fn leave(&mut self, reason: FallbackReason<M>) -> Outcome<(), M> {
@@ -39,7 +66,7 @@ impl<M: Messages> RemoteRegion<M> {
         // The server learns of the end at once.
         self.channel = None;
         debug!(%reason, "leaves push mode");
-        self.path = Path::Messages { reason };
+        self.path = Path::Messages { reason, promise: self.control.promise() };
         self.map_later();
         // The control task may have sent an unmapping for the owner that is not answered yet: whichever
         // of the two sent it, this call waits. A second unmapping is answered when the first is.
@@ -61,7 +88,7 @@ impl<M: Messages> RemoteRegion<M> {
         error
     }
 
-    fn mark_broken(&mut self) {
+    pub(super) fn mark_broken(&mut self) {
         if !self.is_broken {
             self.is_broken = true;
             let mut ranges = self.unconfirmed.ranges();
@@ -226,7 +253,15 @@ fn by_message<M: Messages>(
     pending: &mut Pending<M::Error>,
 ) {
     let outcome = match &pending.kind {
-        Kind::Commit(_) => control.flush().map(|()| 0),
+        Kind::Commit(_) => {
+            if let Some(class) = refused(control) {
+                pending.outcome = Some(Err(RegionError::CommitRefused { class }));
+                return;
+            }
+            control.flush().map(|()| 0)
+        }
+        // The writes before it were answered.
+        Kind::Settle(_) => Ok(0),
         Kind::Verify(range) => hash_by_messages(control, file_offset, range.clone()),
         Kind::Read { range, .. } => {
             let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
@@ -238,6 +273,12 @@ fn by_message<M: Messages>(
         Kind::Fetched(bytes) => Ok(wide(bytes.len())),
     };
     pending.outcome = Some(outcome.map_err(RegionError::from));
+}
+
+/// The class of a file whose server commits nothing in it, or not as much as the caller asked for.
+pub(super) fn refused<M: Messages>(control: &dyn Control<M>) -> Option<DurabilityClass> {
+    let promise = control.promise()?;
+    (!promise.can_commit() || !control.takes(promise)).then_some(promise.class)
 }
 
 /// CRC-32C of bytes of the file, which this end reads piece by piece.

@@ -61,7 +61,7 @@ use self::channel::{Channel, ChannelError, READ_MAX};
 pub use self::control::{Control, Invitation, Listener, Mapping, Messages, Piece};
 pub use self::engine::SharedEngine;
 pub use self::error::RegionError;
-pub use self::path::{FallbackReason, Path};
+pub use self::path::{FallbackReason, Path, Promise};
 pub use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
 use self::staging::Slot;
@@ -128,6 +128,8 @@ struct Pending<E> {
 #[derive(Debug)]
 enum Kind {
     Commit(Range<u64>),
+    /// Waits until the writes before it are placed, in a file without commits.
+    Settle(Range<u64>),
     Verify(Range<u64>),
     /// A read into staging memory, or one that is to be answered by messages.
     Read {
@@ -167,7 +169,7 @@ impl<M: Messages> RemoteRegion<M> {
             file_offset: file_range.start,
             len: file_range.end - file_range.start,
             channel: None,
-            path: Path::Messages { reason: FallbackReason::PeerUnaware },
+            path: Path::Messages { reason: FallbackReason::PeerUnaware, promise: None },
             recall: Arc::new(Recall::new()),
             unconfirmed: Unconfirmed::new(settings.unconfirmed_bytes, settings.outstanding_max * 2),
             pending: VecDeque::with_capacity(settings.outstanding_max),
@@ -263,7 +265,12 @@ impl<M: Messages> RemoteRegion<M> {
     ///
     /// # Durability
     ///
-    /// On `Ok` the bytes survive what the class in [`RemoteRegion::path`] survives.
+    /// On `Ok` the bytes survive what the class in [`RemoteRegion::path`] survives, whatever way the commit went; where
+    /// the server does not say its class, what a flush of that server survives.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::CommitRefused`] where the class is volatile without emulation, or below what the caller asked for.
     pub fn commit(&mut self, offset: u64, len: u64) -> Outcome<(), M> {
         self.submit_commit(offset, len)?;
         self.finish_last(&mut []).map(|_| ())
@@ -344,6 +351,7 @@ impl<M: Messages> RemoteRegion<M> {
             return Err(RegionError::TooLong { len: bytes.len(), max });
         }
         self.begin(offset, wide(bytes.len()))?;
+        self.check_commits()?;
         self.record(offset, bytes, Order::Free, |channel| channel.write(offset, bytes))?;
         self.submit_commit(offset, wide(bytes.len()))
     }
@@ -351,6 +359,7 @@ impl<M: Messages> RemoteRegion<M> {
     /// Posts a commit.
     pub fn submit_commit(&mut self, offset: u64, len: u64) -> Outcome<Ticket, M> {
         self.begin(offset, len)?;
+        self.check_commits()?;
         let range = offset..offset + len;
         self.submit(Kind::Commit(range.clone()), |channel, sequence| {
             channel.commit(sequence, range)
@@ -446,7 +455,7 @@ impl Kind {
         let len = match self {
             Self::Read { range, .. } => usize::try_from(range.end - range.start).expect("READ_MAX"),
             Self::Fetched(bytes) => bytes.len(),
-            Self::Commit(_) | Self::Verify(_) => 0,
+            Self::Commit(_) | Self::Settle(_) | Self::Verify(_) => 0,
         };
         if len > out.len() { Err(RegionError::TooLong { len, max: out.len() }) } else { Ok(()) }
     }

@@ -28,7 +28,43 @@ pub enum Path<M: Messages> {
     Messages {
         /// Why the region is not in push mode.
         reason: FallbackReason<M>,
+        /// What a commit is worth; `None` where the server does not say.
+        promise: Option<Promise>,
     },
+}
+
+/// What a commit of a file is worth.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Promise {
+    /// The durability class of the file.
+    pub class: DurabilityClass,
+    /// The class is `volatile` and the operator switched emulation on.
+    pub is_emulated: bool,
+}
+
+impl Promise {
+    /// Whether the server commits such a file at all.
+    pub fn can_commit(self) -> bool {
+        self.class != DurabilityClass::Volatile || self.is_emulated
+    }
+}
+
+impl<M: Messages> Path<M> {
+    /// What a commit is worth on this path; `None` where the server does not say.
+    pub fn promise(&self) -> Option<Promise> {
+        match *self {
+            Self::Push { class, is_emulated, .. } => Some(Promise { class, is_emulated }),
+            Self::Messages { promise, .. } => promise,
+        }
+    }
+
+    /// Why the region is not in push mode; `None` in push mode.
+    pub fn reason(&self) -> Option<FallbackReason<M>> {
+        match *self {
+            Self::Push { .. } => None,
+            Self::Messages { reason, .. } => Some(reason),
+        }
+    }
 }
 
 /// Why a region is not in push mode.
@@ -82,15 +118,25 @@ impl<M: Messages> fmt::Display for Path<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Push { class, is_emulated, has_flush, provider, is_adapter } => {
-                write!(f, "push by provider {provider}, class {class}, commit by ")?;
-                match (has_flush, is_adapter) {
-                    (true, true) => f.write_str(COMMIT_NATIVE)?,
-                    (true, false) => f.write_str(COMMIT_BY_FLUSH)?,
-                    (false, _) => write!(f, "message ({})", M::COMMIT)?,
+                let promise = Promise { class: *class, is_emulated: *is_emulated };
+                write!(f, "push by provider {provider}, class {class}, ")?;
+                match (promise.can_commit(), has_flush, is_adapter) {
+                    (false, ..) => f.write_str(REFUSED)?,
+                    (true, true, true) => write!(f, "commit by {COMMIT_NATIVE}")?,
+                    (true, true, false) => write!(f, "commit by {COMMIT_BY_FLUSH}")?,
+                    (true, false, _) => write!(f, "commit by message ({})", M::COMMIT)?,
                 }
-                if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
+                if *is_emulated { f.write_str(EMULATED) } else { Ok(()) }
             }
-            Self::Messages { reason } => write!(f, "{}: {reason}", M::PLAIN),
+            Self::Messages { reason, promise } => {
+                write!(f, "{}: {reason}", M::PLAIN)?;
+                let Some(promise) = promise else { return Ok(()) };
+                write!(f, "; class {}", promise.class)?;
+                if promise.is_emulated {
+                    f.write_str(EMULATED)?;
+                }
+                if promise.can_commit() { Ok(()) } else { write!(f, ", {REFUSED}") }
+            }
         }
     }
 }
@@ -132,9 +178,12 @@ impl<M: Messages> fmt::Display for FallbackReason<M> {
 
 /// RFC 5040 §4.8: a region does not allow the operation. With this code a server answers commits of volatile
 /// memory.
-const ACCESS: TerminateCode = TerminateCode { layer: 0, etype: 1, code: 2 };
+pub(super) const ACCESS: TerminateCode = TerminateCode { layer: 0, etype: 1, code: 2 };
 const FORGETS: &str = " (commits of files in memory, as on tmpfs, are refused unless the server runs with \
                        --emulate-persistence)";
+const REFUSED: &str = "commits refused (a file in memory, as on tmpfs, whose server runs without \
+                       --emulate-persistence)";
+const EMULATED: &str = ", persistence EMULATED";
 /// A commit that the adapters at both ends carry out.
 const COMMIT_NATIVE: &str = "native RDMA Flush";
 /// A commit that the RDMA connection carries itself.

@@ -125,6 +125,10 @@ impl Control<Plain> for PlainControl {
         })
     }
 
+    fn promise(&self) -> Option<Promise> {
+        Some(Promise { class: DurabilityClass::Pmem, is_emulated: false })
+    }
+
     fn connection(&self, reply: &[u8]) -> Option<u64> {
         reply.try_into().ok().map(|bytes| PushConnection::from_bytes(bytes).0)
     }

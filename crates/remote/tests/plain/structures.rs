@@ -113,7 +113,7 @@ fn a_recalled_region_goes_on_by_messages_that_are_not_smb() {
         number = number % (RECORDS - 1) + 1;
         append(&mut region, number, Care::Careful).unwrap();
     }
-    assert_eq!(*region.path(), Path::Messages { reason: FallbackReason::Recalled });
+    assert_eq!(region.path().reason(), Some(FallbackReason::Recalled));
     append(&mut region, number + 1, Care::Careful).unwrap();
     assert!(server.wait(recalled), "given back, not revoked");
     let mut local = LocalMemory::new(medium, 0..LEN).unwrap();

@@ -47,7 +47,7 @@ use crate::state::Open;
 use crate::state::fair_share::FairShare;
 
 pub(crate) use gate::PushGate;
-pub(crate) use recall::{end_of_lease, end_of_open, ended_with, recall, stop};
+pub(crate) use recall::{end_of_lease, end_of_lost, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
 #[cfg(test)]
 pub(crate) use wanted::{Wanted, refusal, wanted};

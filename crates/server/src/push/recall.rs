@@ -122,6 +122,17 @@ pub(crate) async fn end_of_open(push: &Arc<Push>, open: &Open) {
     }
 }
 
+/// Called when an open comes back in the session `present`: ends what its client mapped in its lost session through other
+/// opens of the same lease, such as the one that it mapped by after a recall. On return no operation touches these regions
+/// any more.
+pub(crate) async fn end_of_lost(push: &Arc<Push>, open: &Open, present: u64) {
+    let is_lost = |region: &Region| region.owner == open.owner && region.session_id != present;
+    for region in Region::all_of(&open.node).into_iter().filter(|region| is_lost(region)) {
+        end(push, &region, false).await;
+        push.forget(&region);
+    }
+}
+
 /// Called when a lease was returned, in part or whole: ends the regions that its holder mapped
 /// under it. On return no operation touches them any more.
 pub(crate) async fn end_of_lease(push: &Arc<Push>, node: &Node, owner: Owner) {

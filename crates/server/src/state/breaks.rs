@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::futures::OwnedNotified;
+use tracing::error;
+use tree::Share;
 
 use super::caching::Intent;
 use super::changes::Change;
@@ -23,12 +25,15 @@ use super::changing::Changing;
 use super::lease::Owner;
 use super::locks::LockTable;
 use super::node::{Node, NodeState};
+use super::serial::OpenSerial;
 
-/// An answer to a break that somebody waits for.
+/// What somebody waits for.
 #[derive(Debug)]
-struct Owed {
-    deadline: Instant,
-    ended: OwnedNotified,
+enum Owed {
+    /// An answer to a break.
+    Answer { deadline: Instant, ended: OwnedNotified },
+    /// The logs in which these opens of a lease are noted as if it were whole.
+    Note { owner: Owner, opens: Vec<(Arc<Share>, OpenSerial)> },
 }
 
 impl NodeState {
@@ -54,7 +59,15 @@ impl NodeState {
             return None;
         }
         let (owner, deadline) = owed().nth(self.break_waiters.pick(count))?;
-        Some(Owed { deadline, ended: self.break_waiters.wait_behind(owner) })
+        Some(Owed::Answer { deadline, ended: self.break_waiters.wait_behind(owner) })
+    }
+
+    // A lease that the log must not bring back any more, if anybody but `by` has one.
+    fn owed_to_the_log(&self, by: Owner) -> Option<Owed> {
+        let owner = self.leases.stale_note(by)?;
+        let of_it = self.opens.iter().filter(|open| open.owner == owner);
+        let opens = of_it.map(|open| (Arc::clone(&open.share), open.serial)).collect();
+        Some(Owed::Note { owner, opens })
     }
 }
 
@@ -98,9 +111,13 @@ impl Node {
     async fn once_yielded<T>(&self, attempt: impl Fn() -> Result<T, Owed>) -> T {
         let mut insist_at = Some(self.clock.now() + PATIENCE);
         loop {
-            let Owed { deadline, ended } = match attempt() {
+            let (deadline, ended) = match attempt() {
                 Ok(done) => return done,
-                Err(owed) => owed,
+                Err(Owed::Note { owner, opens }) => {
+                    self.correct_notes(owner, opens).await;
+                    continue;
+                }
+                Err(Owed::Answer { deadline, ended }) => (deadline, ended),
             };
             let until = insist_at.map_or(deadline, |at| deadline.min(at));
             let has_ended = tokio::time::timeout_at(until.into(), ended).await.is_ok();
@@ -113,7 +130,19 @@ impl Node {
 
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
     pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
-        self.break_and(by, intent, |_| ()).err().map(|owed| owed.deadline)
+        self.break_and(by, intent, |_| ()).err().map(|owed| match owed {
+            Owed::Answer { deadline, .. } => deadline,
+            Owed::Note { .. } => self.clock.now(),
+        })
+    }
+
+    // Makes the log say that a lease is not whole any more. Whoever waits for it does that: nobody who goes on without
+    // waiting changes what is cached, and several who wait write the same.
+    async fn correct_notes(&self, owner: Owner, opens: Vec<(Arc<Share>, OpenSerial)>) {
+        let correct = move || opens.iter().for_each(|(share, serial)| doubt(share, *serial));
+        // A panic of it is in the log of the server.
+        let _ = tokio::task::spawn_blocking(correct).await;
+        self.lock().leases.note_is_right(owner);
     }
 
     // The same, and what comes next if no answer is owed: nothing is granted in between.
@@ -128,7 +157,7 @@ impl Node {
             let mut state = self.lock();
             state.expire_breaks(now);
             let notices = state.leases.start_breaks(by, intent, now);
-            let owed = state.owed_to(by, intent);
+            let owed = state.owed_to(by, intent).or_else(|| state.owed_to_the_log(by));
             let routed = state.route(notices);
             (routed, owed.map_or_else(|| Ok(next(&mut state)), Err))
         };
@@ -144,6 +173,15 @@ impl Node {
             state.route(silent)
         };
         routed.insist();
+    }
+}
+
+/// Makes the log say of an open that its lease is not held, or not whole. Blocks.
+pub(crate) fn doubt(share: &Share, serial: OpenSerial) {
+    let Some(journal) = share.journal() else { return };
+    if let Err(error) = journal.doubt_durably(serial.0) {
+        // The log promises nothing more, and says so; nobody waits for it for ever.
+        error!(serial = serial.0, %error, "the log of opens does not learn that a lease was broken: after a crash it is whole again");
     }
 }
 
@@ -163,7 +201,6 @@ mod tests {
     use super::super::holder::Holder;
     use super::*;
     use crate::push::tests::rig::hasty_clock;
-    use crate::state::serial::OpenSerial;
 
     const RH: Caching = Caching(3);
 

@@ -54,6 +54,18 @@ struct Lease<N> {
     breaking: Option<Breaking>,
     epoch: u16,
     opens: usize,
+    note: Note,
+}
+
+/// What the log of persistent opens says of a lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Note {
+    /// Nothing that a crash could bring back and should not.
+    None,
+    /// That it is held.
+    Held,
+    /// That it is held still, though it is not whole any more: nobody goes on before the log says otherwise.
+    Stale,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,9 +130,42 @@ impl<N: Clone> LeaseTable<N> {
             .collect()
     }
 
-    /// Whether `intent` of `by` has to wait for breaks.
+    /// Whether `intent` of `by` has to wait for breaks, or for their notes.
     pub(crate) fn must_wait(&self, by: Owner, intent: Intent) -> bool {
-        self.in_the_way(by, intent).next().is_some()
+        self.in_the_way(by, intent).next().is_some() || self.stale_note(by).is_some()
+    }
+
+    /// A lease of another owner that is not whole any more, which the log does not say yet: a crash would give its holder,
+    /// who may have been away, what somebody else was promised meanwhile.
+    pub(crate) fn stale_note(&self, by: Owner) -> Option<Owner> {
+        let is_stale = |lease: &&Lease<N>| lease.owner != by && lease.note == Note::Stale;
+        self.leases.iter().find(is_stale).map(|lease| lease.owner)
+    }
+
+    /// The log is about to say what this owner holds: what it may say.
+    pub(crate) fn note(&mut self, owner: Owner) -> Option<Granted> {
+        let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
+        let mut granted = lease.granted();
+        if lease.breaking.is_some() || lease.note == Note::Stale {
+            granted.caching = Caching::NONE;
+        } else if lease.held != Caching::NONE {
+            lease.note = Note::Held;
+        }
+        Some(granted)
+    }
+
+    /// The log says of every open of this owner that nothing is held.
+    pub(crate) fn note_is_right(&mut self, owner: Owner) {
+        let stale = |lease: &&mut Lease<N>| lease.owner == owner && lease.note == Note::Stale;
+        if let Some(lease) = self.leases.iter_mut().find(stale) {
+            lease.note = Note::None;
+        }
+    }
+
+    /// Whether the note of an owner may have been overtaken by a break while it was written.
+    pub(crate) fn is_note_whole(&self, owner: Owner) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.owner == owner);
+        lease.is_none_or(|lease| lease.note == Note::Held)
     }
 
     /// Whose breaks `intent` of `by` has to wait for, and until when.
@@ -190,26 +235,46 @@ impl<N: Clone> LeaseTable<N> {
         // It counts changes, and none is none.
         let counted = u16::from(possible != Caching::NONE);
         let epoch = first_epoch.wrapping_add(counted);
-        let lease =
-            Lease { owner, flavor, notify, held: possible, breaking: None, epoch, opens: 1 };
+        let lease = Lease {
+            owner,
+            flavor,
+            notify,
+            held: possible,
+            breaking: None,
+            epoch,
+            opens: 1,
+            note: Note::None,
+        };
         let granted = lease.granted();
         self.leases.push(lease);
         granted
     }
 
-    /// Gives an owner what it held in an earlier life of the server. Where there are several none
-    /// caches writes: which of them did is not known.
+    /// Gives an owner what it held in an earlier life of the server: what the notes of all its opens say. Where there are
+    /// several none caches writes: which of them did is not known.
     pub(crate) fn restore(&mut self, owner: Owner, flavor: Flavor, held: Caching, epoch: u16)
     where
         N: Default,
     {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
             lease.opens += 1;
-            lease.held = lease.held.union(held).sanitized();
+            lease.held = Caching(lease.held.0 & held.0).sanitized();
+            if (1..=EPOCHS_AHEAD).contains(&epoch.wrapping_sub(lease.epoch)) {
+                lease.epoch = epoch;
+            }
         } else {
             let notify = N::default();
-            let (held, breaking) = (held.sanitized(), None);
-            self.leases.push(Lease { owner, flavor, notify, held, breaking, epoch, opens: 1 });
+            let (held, breaking, note) = (held.sanitized(), None, Note::Held);
+            self.leases.push(Lease {
+                owner,
+                flavor,
+                notify,
+                held,
+                breaking,
+                epoch,
+                opens: 1,
+                note,
+            });
         }
         if self.leases.len() > 1 {
             for lease in &mut self.leases {
@@ -335,7 +400,8 @@ impl<N: Clone> LeaseTable<N> {
     /// Whether anybody caches anything that a change by `by` makes stale.
     pub(crate) fn is_stale_after(&self, by: Owner) -> bool {
         let is_other = |lease: &Lease<N>| lease.owner != by && lease.held != Caching::NONE;
-        self.leases.iter().any(|lease| is_other(lease) || lease.is_level_ii())
+        let is_stale = |lease: &Lease<N>| is_other(lease) || lease.is_level_ii();
+        self.leases.iter().any(is_stale) || self.stale_note(by).is_some()
     }
 
     /// Those that grant anything, for a report.
@@ -363,6 +429,9 @@ impl<N: Clone> Lease<N> {
         }
         if to == self.held {
             return None;
+        }
+        if self.note == Note::Held {
+            self.note = Note::Stale;
         }
         // MS-SMB2 §3.3.4.7: counted once, however many steps it takes.
         self.epoch = self.epoch.wrapping_add(1);

@@ -7,9 +7,9 @@
 //! A note leads back to its file by path, inode and identity (`tree::identity`): a file that somebody replaced on the
 //! machine itself is not opened in its place, though it was given the inode number. Where the file cannot be looked for now (the medium fails, descriptors are
 //! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
-//! much today does not get the open back. Leases come back as they were granted. Where several clients
-//! have a file open none caches writes any more: what was broken after the note was written is not
-//! known, what may be shared is.
+//! much today does not get the open back. Leases come back as they were granted, if nothing was broken since: who
+//! breaks the lease of a noted open goes on when the log says so (`state::breaks`), whether its holder was there to be told or
+//! away. From then on the open comes back without a lease. Where several clients have a file open none caches writes any more.
 //!
 //! The end of the server takes nothing from a file that was written, the end of the machine takes what was not
 //! made durable. A persistent open writes through, so its client finds all that it was told of, and flushes in
@@ -31,6 +31,7 @@ use tree::left_over::Trying;
 use tree::{Entry, FileIdentity, Found, Share, ShareError, SharePath};
 
 use super::account::Accounts;
+use super::breaks::doubt;
 use super::caching::{Caching, Flavor};
 use super::closing::forget_note;
 use super::files::Files;
@@ -49,7 +50,9 @@ use crate::config::Users;
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
     let identity = FileIdentity::of(open.entry.as_fd()).ok().flatten();
-    let state = open.node.lock();
+    let mut state = open.node.lock();
+    // Not as it was granted: a break may have begun since.
+    let granted = granted.and_then(|granted| state.leases.note(open.owner).or(Some(granted)));
     let record = state.record(open.serial)?;
     let Identity::User(user) = &open.origin.user else { return None };
     let (flavor, lease_key) = match (open.owner, granted.map(|granted| granted.flavor)) {
@@ -81,6 +84,14 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         delete_pending: state.is_record_to_go(record),
         sequences: std::collections::BTreeMap::new(),
     })
+}
+
+/// The second look at a lease, when its note is durable and before its open is answered. A break that began while the note
+/// was written found nothing in the log that it could have corrected. Blocks.
+pub(crate) fn check_note(open: &Open, share: &Share) {
+    if !open.node.lock().leases.is_note_whole(open.owner) {
+        doubt(share, open.serial);
+    }
 }
 
 /// Brings persistent opens back: the parts of the server that it takes.

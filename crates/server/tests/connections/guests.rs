@@ -9,7 +9,7 @@ use smb::create::{
     AccessMask, CreateDisposition, CreateRequest, CreateRequestContext, CreateResponseContext,
     DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
 };
-use smb::push::{Durability, PushRequest, PushResponse, Refusal, Rights};
+use smb::push::{Durability, PushRefusal, PushRequest, PushResponse, Refusal, Rights};
 use smb::{Command, Empty, Guid, NtStatus, SessionFlags};
 
 use crate::support::{Fixture, Wire};
@@ -138,7 +138,10 @@ fn nothing_of_a_guest_is_kept_for_later_or_pushed() {
         CreateResponseContext::Push(push) => Some(push),
         _ => None,
     });
-    assert!(matches!(push, Some(PushResponse::Refused(Refusal::GUEST))));
+    assert!(matches!(
+        push,
+        Some(PushResponse::Refused(PushRefusal { reason: Refusal::GUEST, .. }))
+    ));
 }
 
 #[test]

@@ -282,10 +282,10 @@ fn a_tree_that_was_entered_encrypted_gets_no_push_while_encryption_is_off() {
     wire.negotiate(1);
     wire.log_on();
     assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
-    let refused = PushResponse::Refused(Refusal::ENCRYPTION_REQUIRED);
-    assert_eq!(push(&mut wire), refused);
+    let is_refused = |answer| matches!(answer, PushResponse::Refused(why) if why.reason == Refusal::ENCRYPTION_REQUIRED);
+    assert!(is_refused(push(&mut wire)));
     assert_eq!(fixture.reload(both(), encrypted(&fixture, false)).sessions_ended, 0);
-    assert_eq!(push(&mut wire), refused, "it would outlive the next change");
+    assert!(is_refused(push(&mut wire)), "it would outlive the next change");
     wire.in_clear = true;
     assert_eq!(wire.open("f", |_| {}).status, NtStatus::ACCESS_DENIED);
     wire.in_clear = false;

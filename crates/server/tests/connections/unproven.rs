@@ -223,7 +223,7 @@ fn an_open_that_was_asked_for_unsigned_gets_no_push() {
         });
         let is_right = match answer.unwrap() {
             PushResponse::Granted(_) => signs,
-            PushResponse::Refused(why) => !signs && *why == Refusal::UNSIGNED_SESSION,
+            PushResponse::Refused(why) => !signs && why.reason == Refusal::UNSIGNED_SESSION,
         };
         assert!(is_right, "signed: {signs}, {answer:?}");
     }

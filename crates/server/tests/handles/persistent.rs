@@ -3,6 +3,7 @@
 use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use server::{ServerConfig, ShareConfig};
 use smb::create::{
@@ -160,6 +161,49 @@ fn a_lease_that_comes_back_after_a_crash_counts_on_from_what_its_client_knows() 
     assert_eq!(notice.epoch, known + 1);
     again.close(back.id);
     assert_eq!(other.finish_open(asked).status, NtStatus::SUCCESS);
+}
+
+/// The state and the epoch of the lease in an answer.
+fn lease_of(opened: &Opened) -> Option<(LeaseState, u16)> {
+    opened.response().contexts.iter().find_map(|context| match context {
+        CreateResponseContext::Lease(Lease {
+            state,
+            version: LeaseVersion::V2 { epoch, .. },
+            ..
+        }) => Some((*state, *epoch)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_lease_that_was_taken_from_a_client_that_was_away_does_not_come_back_after_a_crash() {
+    let server = Writing::start_with(Path::new("/var/tmp"), |config| {
+        config.limits.break_timeout = Duration::from_millis(200);
+    });
+    let mut one = server.fixture.client(1);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    let opened = one.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.push(CreateRequestContext::Lease(lease()));
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    assert!(is_persistent(&opened));
+    assert_eq!(lease_of(&opened), Some((lease().state, 1)));
+    one.stream.shutdown(Shutdown::Both).unwrap();
+    while server.fixture.running.status().orphans == 0 {
+        std::thread::yield_now();
+    }
+    // Without a break in between it comes back whole.
+    let whole = take_back(&mut server.crash().fixture.client(1), "f", opened.id);
+    assert_eq!(lease_of(&whole), Some((lease().state, 1)));
+    let mut other = server.fixture.client(2);
+    let theirs = other.open("f", |_| {});
+    assert_eq!(theirs.status, NtStatus::SUCCESS);
+    assert_eq!(other.write(theirs.id, b"newer"), NtStatus::SUCCESS);
+    assert_eq!(other.close(theirs.id), NtStatus::SUCCESS);
+    let back = take_back(&mut server.crash().fixture.client(1), "f", opened.id);
+    assert_eq!(back.status, NtStatus::SUCCESS);
+    assert_eq!(lease_of(&back), Some((LeaseState::empty(), 2)));
 }
 
 #[test]

@@ -25,10 +25,16 @@ impl Writing {
 
     /// What it serves is in a directory made there.
     pub(crate) fn start_in(directory: &Path) -> Self {
+        Self::start_with(directory, |_| {})
+    }
+
+    /// The same, and the server is configured otherwise.
+    pub(crate) fn start_with(directory: &Path, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let log = tempfile::tempdir().unwrap();
         let opens = log.path().join(OPENS);
         let fixture = Fixture::start_in(directory, |config| {
             config.shares[0].persistent_opens = Some(opens);
+            change(config);
         });
         Self { fixture, log }
     }

@@ -80,7 +80,25 @@ pub enum PushResponse {
     /// Granted.
     Granted(PushGrant),
     /// Refused.
-    Refused(Refusal),
+    Refused(PushRefusal),
+}
+
+/// Why a client did not get it, and what flushes are worth to it all the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PushRefusal {
+    /// The reason.
+    pub reason: Refusal,
+    /// What a flush promises on this file; ANY where the server does not say.
+    pub durability: Durability,
+    /// The class is volatile and the operator chose to answer commits all the same.
+    pub is_emulated: bool,
+}
+
+impl From<Refusal> for PushRefusal {
+    /// A refusal that says nothing of the file.
+    fn from(reason: Refusal) -> Self {
+        Self { reason, durability: Durability::ANY, is_emulated: false }
+    }
 }
 
 /// What the client got.
@@ -118,12 +136,13 @@ impl PushResponse {
     /// Malformed, or another version: then push mode was not granted.
     pub fn parse(data: &[u8]) -> Result<Self, ParseError> {
         let mut reader = layout::open(data, RESPONSE_LEN)?;
-        let refusal = Refusal(reader.u32()?);
-        if refusal != Refusal::NONE {
-            return Ok(Self::Refused(refusal));
-        }
+        let reason = Refusal(reader.u32()?);
         let capabilities = Capabilities::from_bits_retain(reader.u32()?);
         let durability = Durability(reader.u32()?);
+        if reason != Refusal::NONE {
+            let is_emulated = capabilities.contains(Capabilities::EMULATED_PERSISTENCE);
+            return Ok(Self::Refused(PushRefusal { reason, durability, is_emulated }));
+        }
         let store_granularity = reader.u32()?;
         let regions_max = reader.u32()?;
         let region_length_max = reader.u64()?;
@@ -161,9 +180,13 @@ impl PushResponse {
     pub fn emit(&self, out: &mut Vec<u8>) {
         layout::begin(out, RESPONSE_LEN);
         match self {
-            Self::Refused(refusal) => {
-                put_u32(out, refusal.0);
-                out.resize(out.len() + usize::from(RESPONSE_LEN) - 8, 0);
+            Self::Refused(refused) => {
+                let mut capabilities = Capabilities::empty();
+                capabilities.set(Capabilities::EMULATED_PERSISTENCE, refused.is_emulated);
+                put_u32(out, refused.reason.0);
+                put_u32(out, capabilities.bits());
+                put_u32(out, refused.durability.0);
+                out.resize(out.len() + usize::from(RESPONSE_LEN) - 16, 0);
             }
             Self::Granted(grant) => grant.emit(out),
         }

@@ -29,7 +29,8 @@ mod unmap;
 pub use commit::{CommitRange, CommitRequest, CommitResponse, RANGES_MAX};
 pub use connect::{PushAccept, PushConnect, PushProof};
 pub use context::{
-    ADDRESSES_MAX, CREATE_CONTEXT_NAME, PushAddress, PushGrant, PushRequest, PushResponse,
+    ADDRESSES_MAX, CREATE_CONTEXT_NAME, PushAddress, PushGrant, PushRefusal, PushRequest,
+    PushResponse,
 };
 pub use map::{MAP_DESCRIPTORS_MAX, MapRequest, MapResponse};
 pub use query::{QUERY_ENTRIES_MAX, QueryRequest, QueryResponse, RegionEntry};

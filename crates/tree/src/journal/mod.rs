@@ -44,7 +44,7 @@ use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub use self::record::{
     BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
 };
-use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, doubted, locked, moved, record, wished};
 use self::room::{For, Room};
 #[cfg(test)]
 use crate::FileIdentity;
@@ -153,6 +153,25 @@ impl Journal {
         log.append(&wished(serial, wish), true, For::Less)?;
         if let Some(note) = log.live.get_mut(&serial) {
             note.wish(wish);
+        }
+        // The record is durable, whatever the outcome of the compaction.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Records that the lease of an open was broken. No effect if it is recorded already, or the open is not.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open is restored after a crash without its lease.
+    pub fn doubt_durably(&self, serial: u64) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.get(&serial).is_none_or(|note| note.held == 0) {
+            return Ok(());
+        }
+        log.append(&doubted(serial), true, For::Less)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.doubt();
         }
         // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);

@@ -10,11 +10,13 @@
 //!            |         |            |       |   offset u64, length u64, change u8 ... |
 //!            |         |            |       | wish: serial u64, 1 on close + 2 of the name u8 |
 //!            |         |            |       | boot: id of 16 bytes, of what follows   |
+//!            |         |            |       | doubt: serial u64, its lease was broken |
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
 //!
 //! Little endian. The body of `opened` ends with the path in logs of servers that did not record which file of an inode
-//! number was open, otherwise with the file's identity: 29 bytes, see `FileIdentity`.
+//! number was open, otherwise with the file's identity: 29 bytes, see `FileIdentity`. In `opened` the flavor of a server that
+//! records broken leases has bit 7 set. Without it nobody knows what became of the lease: it is read as one of which nothing is held.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -124,7 +126,7 @@ impl OpenNote {
         for value in [self.access, self.mode, self.action, self.timeout_ms] {
             out.extend_from_slice(&value.to_le_bytes());
         }
-        out.extend_from_slice(&[self.flags, self.flavor, self.held]);
+        out.extend_from_slice(&[self.flags, self.flavor | DOUBTS_FOLLOW, self.held]);
         out.extend_from_slice(&self.epoch.to_le_bytes());
         for guid in [self.lease_key, self.client, self.create_guid] {
             out.extend_from_slice(&guid);
@@ -142,7 +144,7 @@ impl OpenNote {
         let (access, mode, action, timeout_ms) = (word()?, word()?, word()?, word()?);
         let [flags, flavor, held] = take(body)?;
         let epoch = u16::from_le_bytes(take(body)?);
-        Some(Self {
+        let mut note = Self {
             boot: None,
             serial,
             inode,
@@ -151,7 +153,7 @@ impl OpenNote {
             action,
             timeout_ms,
             flags,
-            flavor,
+            flavor: flavor & !DOUBTS_FOLLOW,
             held,
             epoch,
             lease_key: take(body)?,
@@ -164,7 +166,19 @@ impl OpenNote {
             locks: Vec::new(),
             delete_pending: false,
             sequences: BTreeMap::new(),
-        })
+        };
+        if flavor & DOUBTS_FOLLOW == 0 {
+            note.doubt();
+        }
+        Some(note)
+    }
+
+    /// The lease was broken: nothing of it comes back, and its epoch says that something has changed.
+    pub(super) fn doubt(&mut self) {
+        if self.held != 0 {
+            self.held = 0;
+            self.epoch = self.epoch.wrapping_add(1);
+        }
     }
 
     pub(super) fn rename(&mut self, path: &str) {
@@ -234,6 +248,10 @@ pub(super) fn wished(serial: u64, wish: WishNote) -> Vec<u8> {
         out.extend_from_slice(&serial.to_le_bytes());
         out.push(u8::from(wish.on_close) | u8::from(wish.of_name) << 1);
     })
+}
+
+pub(super) fn doubted(serial: u64) -> Vec<u8> {
+    record(DOUBT, |out| out.extend_from_slice(&serial.to_le_bytes()))
 }
 
 pub(super) fn locked(serial: u64, sequence: u32, changes: &[LockChange]) -> Vec<u8> {
@@ -317,6 +335,12 @@ pub fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
                     note.wish(WishNote { on_close: wish & 1 != 0, of_name: wish & 2 != 0 });
                 }
             }
+            DOUBT => {
+                let Some(serial) = take_u64(&mut body) else { break };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.doubt();
+                }
+            }
             BOOT => {
                 let Some(id) = take(&mut body) else { break };
                 boot = Some(BootId(id));
@@ -392,6 +416,9 @@ pub(super) const CLOSED: u8 = 3;
 const LOCKS: u8 = 4;
 const BOOT: u8 = 5;
 const WISH: u8 = 6;
+const DOUBT: u8 = 7;
+/// Among the flavors of an open: breaks of its lease are recorded.
+const DOUBTS_FOLLOW: u8 = 1 << 7;
 /// Delete on close, among the flags of an open.
 pub const DELETE_ON_CLOSE: u8 = 1 << 7;
 /// The change of an element of a record of locks.

@@ -61,6 +61,33 @@ fn lock(offset: u64, exclusive: bool) -> LockNote {
 }
 
 #[test]
+fn a_lease_that_was_broken_or_may_have_been_does_not_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    // A log of a server that recorded no broken leases.
+    let mut older = record(OPENED, |out| note(3).emit(out));
+    let flavor = 12 + 1 + 33;
+    assert_eq!(older[flavor], 0x82);
+    older[flavor] = 2;
+    let body = older.split_off(12 + 1);
+    let older = record(OPENED, |out| out.extend_from_slice(&body));
+    std::fs::write(&path, [MAGIC, &older].concat()).unwrap();
+    let (journal, _) = open(&path).unwrap();
+    for serial in [1, 2] {
+        journal.open_durably(note(serial)).unwrap();
+    }
+    journal.doubt_durably(1).unwrap();
+    journal.doubt_durably(1).unwrap();
+    journal.doubt_durably(7).unwrap();
+    drop(journal);
+    for _ in 0..2 {
+        let leases = |note: &OpenNote| (note.serial, note.flavor, note.held, note.epoch);
+        let found: Vec<_> = open(&path).unwrap().1.iter().map(leases).collect();
+        assert_eq!(found, [(1, 2, 0, 4), (2, 2, 7, 3), (3, 2, 0, 4)]);
+    }
+}
+
+#[test]
 fn held_locks_are_restored_and_released_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::peer::Peer;
-use super::{FallbackReason, Path, is_push};
+use super::{FallbackReason, is_push};
 
 #[tokio::test]
 async fn async_tasks_share_a_region() {
@@ -64,12 +64,12 @@ async fn an_idle_recalled_region_is_returned_at_once() {
     // Time enough for the region's thread to become idle and sleep.
     (0..1000).for_each(|_| std::thread::yield_now());
     peer.recall();
-    let recalled = Path::Messages { reason: FallbackReason::Recalled };
+    let recalled = Some(FallbackReason::Recalled);
     let deadline = Instant::now() + Duration::from_secs(60);
     while peer.unmaps.load(Ordering::SeqCst) == 0 {
         assert!(Instant::now() < deadline, "nobody has asked the region for anything");
         tokio::task::yield_now().await;
     }
     assert_eq!(peer.bytes(0, 64), [9; 64]);
-    assert_eq!(region.path().await.unwrap(), recalled);
+    assert_eq!(region.path().await.unwrap().reason(), recalled);
 }

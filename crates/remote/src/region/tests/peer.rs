@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use super::{Cues, FallbackReason, Region};
 use crate::region::{
-    AsyncRegion, Control, Invitation, Listener, Mapping, Piece, Recall, RegionSettings,
+    AsyncRegion, Control, Invitation, Listener, Mapping, Piece, Promise, Recall, RegionSettings,
     SharedEngine, Ways,
 };
 
@@ -67,6 +67,8 @@ pub(super) struct Peer {
     pub(super) cache: Mutex<Option<Cached>>,
     /// The SMB2 FLUSH of this number, counted from now on, fails once; 0 for none.
     pub(super) failing_flush: AtomicU64,
+    /// What the server says of the file.
+    pub(super) promise: Mutex<Promise>,
     /// The operations in the answer to MAP.
     pub(super) operations: Mutex<PeerOperations>,
     /// How many bytes of the region MAP leaves out.
@@ -134,6 +136,7 @@ impl Peer {
             lease_goes_after: AtomicU64::new(0),
             cache: Mutex::new(None),
             failing_flush: AtomicU64::new(0),
+            promise: Mutex::new(Promise { class: DurabilityClass::Volatile, is_emulated: true }),
             operations: Mutex::new(PeerOperations::all()),
             length_missing: AtomicU64::new(0),
             mapped_by: Mutex::new(None),
@@ -302,11 +305,15 @@ fn fails(cue: &AtomicBool) -> Result<(), CueError> {
 impl Control<Cues> for Fake {
     fn invite(&mut self) -> Result<Invitation, FallbackReason> {
         self.works().map_err(|_| FallbackReason::ControlLost)?;
-        let class = DurabilityClass::Volatile;
+        let Promise { class, is_emulated } = *self.0.promise.lock().unwrap();
         let to = |address: &SocketAddr| Listener { address: *address, private_data: vec![1, 2, 3] };
         let listeners = self.0.addresses.lock().unwrap().iter().map(to).collect();
         let same_host = self.0.same_host.lock().unwrap().as_ref().map(to);
-        Ok(Invitation { listeners, same_host, class, is_emulated: true })
+        Ok(Invitation { listeners, same_host, class, is_emulated })
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        Some(*self.0.promise.lock().unwrap())
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -103,7 +103,11 @@ async fn write_down(
         }
         // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
         persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
-        journal.open_durably(note)
+        journal.open_durably(note)?;
+        if let Some(share) = noted.tree.share() {
+            persistent::check_note(&noted, share);
+        }
+        Ok(())
     };
     match call.blocking(InlineIo::CachedReads, work).await {
         Ok(Ok(())) => Some(durable),

@@ -182,9 +182,10 @@ fn same_share(open: &Open, tree: &Tree) -> bool {
 
 // From here on the open is the client's again, under its new session and tree.
 async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
-    // docs/push-mode.md, "Recall": its regions ended with its connection. Nobody learns that it is
-    // back before nothing touches them any more.
+    // docs/push-mode.md, "Recall": its regions ended with its connection, those that its client mapped through other opens
+    // of its lease too. Nobody learns that it is back before nothing touches them any more.
     crate::push::end_of_open(call.push(), &old).await;
+    crate::push::end_of_lost(call.push(), &old, call.session().id).await;
     // Nor while a request of the lost connection still writes.
     let before = Arc::clone(&old);
     call.blocking(InlineIo::CachedReads, move || before.settle_changes()).await?;

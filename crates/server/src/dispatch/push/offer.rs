@@ -9,8 +9,8 @@ use pmem::DurabilityClass;
 use smb::create::CreateResponseContext;
 use smb::negotiate::Dialect;
 use smb::push::{
-    Capabilities, Durability, PushAddress, PushGrant, PushRequest, PushResponse, PushToken,
-    Refusal, Rights, TOKEN_LEN,
+    Capabilities, Durability, PushAddress, PushGrant, PushRefusal, PushRequest, PushResponse,
+    PushToken, Refusal, Rights, TOKEN_LEN,
 };
 use tracing::{debug, warn};
 use tree::Share;
@@ -39,11 +39,21 @@ pub(crate) fn offer(
     };
     CreateResponseContext::Push(match answer {
         Ok(grant) => PushResponse::Granted(grant),
-        Err(refusal) => {
-            debug!(%refusal, "push refused");
-            PushResponse::Refused(refusal)
+        Err(reason) => {
+            debug!(%reason, "push refused");
+            PushResponse::Refused(refused(open, reason))
         }
     })
+}
+
+/// A refusal that names the class of the file: a client that works by messages then knows what its flushes are worth.
+fn refused(open: &Open, reason: Refusal) -> PushRefusal {
+    let Some(share) = open.tree.share().filter(|_| open.entry.has_bytes()) else {
+        return reason.into();
+    };
+    let class = open.entry.class();
+    let is_emulated = class == DurabilityClass::Volatile && can_commit(share, class);
+    PushRefusal { reason, durability: durability(class), is_emulated }
 }
 
 fn grant(

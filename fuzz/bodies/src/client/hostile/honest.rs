@@ -179,7 +179,7 @@ impl Honest {
                 CreateRequestContext::Push(_) => {
                     contexts.push(CreateResponseContext::Push(match *misdeed {
                         Misdeed::Grant => PushResponse::Granted(grant(self.trap)),
-                        _ => PushResponse::Refused(Refusal::DISABLED),
+                        _ => PushResponse::Refused(Refusal::DISABLED.into()),
                     }));
                 }
                 _ => {}
