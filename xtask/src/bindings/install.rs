@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::process::Step;
 use crate::workspace;
 
 /// Options of `cargo xtask install-c`.
