@@ -157,7 +157,8 @@ impl Node {
             let mut state = self.lock();
             state.expire_breaks(now);
             let notices = state.leases.start_breaks(by, intent, now);
-            let owed = state.owed_to(by, intent).or_else(|| state.owed_to_the_log(by));
+            let owed = state.owed_to(by, intent);
+            let owed = owed.or_else(|| state.owed_to_the_log(by));
             let routed = state.route(notices);
             (routed, owed.map_or_else(|| Ok(next(&mut state)), Err))
         };

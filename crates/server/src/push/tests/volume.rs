@@ -84,7 +84,8 @@ async fn a_volume_is_read_written_and_flushed_by_messages_and_never_mapped() {
         _ => None,
     };
     let answer = response.contexts.iter().find_map(is_push);
-    assert_eq!(answer, Some(PushResponse::Refused(Refusal::SHARE_NOT_CAPABLE.into())));
+    let Some(PushResponse::Refused(refused)) = answer else { panic!("{answer:?}") };
+    assert_eq!(refused.reason, Refusal::SHARE_NOT_CAPABLE);
     assert_eq!(response.end_of_file, 4 * PAGE);
     let file_id = response.file_id;
     let write = WriteRequest {
