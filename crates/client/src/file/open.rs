@@ -205,6 +205,36 @@ impl FileStat {
     }
 }
 
+/// The lease to ask for, if one is wanted, and whose breaks are this open's.
+fn wanted_lease(
+    tree: &Arc<Tree>,
+    options: &OpenOptions,
+    dialect: Dialect,
+) -> Result<Option<(WireLease, Option<Lease>)>, ClientError> {
+    let Some(state) = options.lease.filter(|_| dialect >= Dialect::SMB_2_1) else {
+        return Ok(None);
+    };
+    let back = options.lasting.filter(|lasting| lasting.back.is_some());
+    let (key, ours) = match options.lease_key {
+        // The breaks of a lease that comes back are this open's again.
+        Some(key) if back.is_some() => (key, Some(Lease::again(tree, key))),
+        Some(key) => (key, None),
+        None => {
+            let lease = match options.lasting.and_then(|lasting| lasting.key) {
+                Some(key) => Lease::again(tree, key),
+                None => Lease::new(tree)?,
+            };
+            (lease.key(), Some(lease))
+        }
+    };
+    let (epoch, state) = back.and_then(|back| back.lease).unwrap_or((0, state));
+    let version = match dialect {
+        Dialect::SMB_2_1 => LeaseVersion::V1,
+        _ => LeaseVersion::V2 { parent: None, epoch },
+    };
+    Ok(Some((WireLease { key, state, break_in_progress: false, version }, ours)))
+}
+
 impl File {
     pub(crate) async fn open(
         tree: Arc<Tree>,
@@ -217,23 +247,8 @@ impl File {
         let mut contexts = Vec::new();
         let mut lease: Option<Lease> = None;
         let mut oplock_level = OplockLevel::NONE;
-        let back = options.lasting.filter(|lasting| lasting.back.is_some());
-        if let Some(state) = options.lease.filter(|_| dialect >= Dialect::SMB_2_1) {
-            let key = match options.lease_key {
-                // The breaks of a lease that comes back are this open's again.
-                Some(key) if back.is_some() => lease.insert(Lease::again(&tree, key)).key(),
-                Some(key) => key,
-                None => match options.lasting.and_then(|lasting| lasting.key) {
-                    Some(key) => lease.insert(Lease::again(&tree, key)).key(),
-                    None => lease.insert(Lease::new(&tree)?).key(),
-                },
-            };
-            let (epoch, state) = back.and_then(|back| back.lease).unwrap_or((0, state));
-            let version = match dialect {
-                Dialect::SMB_2_1 => LeaseVersion::V1,
-                _ => LeaseVersion::V2 { parent: None, epoch },
-            };
-            let wanted = WireLease { key, state, break_in_progress: false, version };
+        if let Some((wanted, ours)) = wanted_lease(&tree, options, dialect)? {
+            lease = ours;
             contexts.push(CreateRequestContext::Lease(wanted));
             oplock_level = OplockLevel::LEASE;
         }
@@ -265,7 +280,7 @@ impl File {
             joined: None,
             push: None,
             // Who gets such a handle back had a persistent one.
-            is_persistent: back.is_some(),
+            is_persistent: options.lasting.is_some_and(|lasting| lasting.back.is_some()),
             closed: AtomicBool::new(false),
             tree,
         };
