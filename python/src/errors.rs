@@ -166,4 +166,5 @@ pub(crate) fn host(error: &std::io::Error) -> PyErr {
 /// `errno` has the same number on every Linux.
 mod libc_errno {
     pub(super) const EAGAIN: i32 = 11;
+    pub(super) const EOPNOTSUPP: i32 = 95;
 }

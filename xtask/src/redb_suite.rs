@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn another_text_of_redb_than_the_expected_is_refused() {
         let manifest = Path::new("Cargo.toml");
-        assert!(changed(manifest, "[features]\n".to_owned()).is_ok());
-        assert!(changed(manifest, "[package]\n".to_owned()).is_err());
+        changed(manifest, "[features]\n".to_owned()).unwrap();
+        changed(manifest, "[package]\n".to_owned()).unwrap_err();
     }
 }

@@ -221,7 +221,7 @@ impl Disk {
         // The driver keeps a disk as long as somebody has it open.
         drop(alone);
         let named = users::device_on(&self.path).or_else(|| users::process_with(&self.path));
-        named.or(is_held.then_some(User::Kernel))
+        named.or_else(|| is_held.then_some(User::Kernel))
     }
 
     fn remove(&mut self) -> Result<(), DiskError> {

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
 use remote::host::PushConnection;
-use remote::{Control, FallbackReason, Invitation, Listener, Mapping, Messages, Piece, Recall};
+use remote::{
+    Control, FallbackReason, Invitation, Listener, Mapping, Messages, Piece, Promise, Recall,
+};
 use thiserror::Error;
 
 use crate::{Failure, host};

@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
 use remote::host::{PushConnection, Token};
-use remote::{Control, FallbackReason, Invitation, Listener, Mapping, Messages, Piece, Recall};
+use remote::{
+    Control, FallbackReason, Invitation, Listener, Mapping, Messages, Piece, Promise, Recall,
+};
 use thiserror::Error;
 
 /// The messages of this control side.

@@ -1,4 +1,5 @@
 //! Commits of a file in which nothing can be made durable, or not as much as the caller asked for.
+#![expect(clippy::single_range_in_vec_init, reason = "a list of one range is what is meant")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
