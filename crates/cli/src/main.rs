@@ -62,7 +62,10 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     // Help that was asked for repeats nothing that was typed.
     if !error.use_stderr() {
-        error.exit();
+        return match error.print().and_then(|()| io::stdout().flush()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
     }
     let text = error.render().to_string();
     let shown = output::without_passwords(&text);

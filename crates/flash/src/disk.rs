@@ -118,9 +118,13 @@ impl Channel {
         (offset, len): (u64, usize),
         mut call: impl FnMut(&File) -> Result<usize, Errno>,
     ) -> io::Result<usize> {
-        match call(self.of(offset, len)) {
-            Err(Errno::INVAL) if !self.is_refused.swap(true, Ordering::Relaxed) => {
-                tracing::info!("direct transfers of pages are refused: the page cache is used");
+        let descriptor = self.of(offset, len);
+        match call(descriptor) {
+            // Of several that are refused at once each is made again.
+            Err(Errno::INVAL) if !Arc::ptr_eq(descriptor, &self.buffered) => {
+                if !self.is_refused.swap(true, Ordering::Relaxed) {
+                    tracing::info!("direct transfers of pages are refused: the page cache is used");
+                }
                 Ok(call(&self.buffered)?)
             }
             other => Ok(other?),

@@ -153,12 +153,13 @@ fn retire(key: Inode, file: &Arc<FlashFile>) {
             file.lane.writer.ring();
             return;
         }
+        if written.is_err() {
+            // The pages that were lost are forgotten with the file: from here on nobody could be told which they were. Before
+            // that, so that no flush in between finds a file without pages, and nothing amiss.
+            file.device.poison();
+        }
         all.remove(&key);
         COUNT.fetch_sub(1, Ordering::AcqRel);
-    }
-    if written.is_err() {
-        // The pages that were lost are forgotten with the file: from here on nobody could be told which they were.
-        file.device.poison();
     }
     while file.evict_all() > 0 {
         std::thread::yield_now();

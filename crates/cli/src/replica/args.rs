@@ -343,7 +343,7 @@ Example, two machines:
     scp db.toml db.toml.secret beta:
     landfast replica prepare db.toml alpha          (and on the other machine: prepare db.toml beta)
     landfast replica serve db.toml alpha --unix /run/db.sock
-    landfast replica promote db.toml --at alpha";
+    landfast replica promote db.toml --at alpha --force   # once: a new group has no source, and nothing to lose";
 
 const RESIZE_NOTES: &str = "\
 A volume that is a file grows by itself at every member. One that is a device has to be so long at every member before: a member

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Read as _, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use basics::Clock;
+use rustix::fs::{FlockOperation, flock};
 
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
 use crate::interface::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
@@ -35,21 +36,27 @@ pub struct Pcap<P> {
 }
 
 impl<P: Provider> Pcap<P> {
-    /// Captures the engines of `inner` into a new file at `path`, which only its owner may read:
-    /// the file holds everything that is sent unencrypted.
+    /// Captures the engines of `inner` into a file at `path`, which only its owner may read: the file holds everything
+    /// that is sent unencrypted. An earlier capture is there until the first connection, so that a program that does
+    /// not start leaves it.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is neither empty nor a capture, or another process captures into it.
     pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
         let mut options = OpenOptions::new();
-        options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
+        options.create(true).write(true).truncate(false).mode(OWNER_ALONE);
         let file = options.open(path)?;
-        // A file that existed may be readable by others. A pipe has the rights that its owner gave
-        // it.
-        if file.metadata()?.is_file() {
-            file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() {
+            if metadata.len() > 0 && !is_capture(path)? {
+                return Err(io::Error::other("the file is neither empty nor a capture").into());
+            }
+            flock(&file, FlockOperation::NonBlockingLockExclusive)
+                .map_err(|_| io::Error::other("another process captures into the file"))?;
         }
-        let mut file = BufWriter::new(file);
-        file.write_all(&FILE_HEADER)?;
-        let (streams, packet) = (HashMap::new(), Vec::new());
-        let writer = Writer { file, now: UNIX_EPOCH, streams, packet, failed: false };
+        let (file, streams, packet) = (BufWriter::new(file), HashMap::new(), Vec::new());
+        let (begun, failed) = (false, false);
+        let writer = Writer { file, now: UNIX_EPOCH, streams, packet, begun, failed };
         let capture = Capture { writer: Mutex::new(writer) };
         Ok(Self { inner, capture: Arc::new(capture), engines: AtomicU64::new(0) })
     }
@@ -77,7 +84,7 @@ impl<P: Provider> Provider for Pcap<P> {
 /// A capture file could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the capture: {0}")]
-pub struct PcapError(#[from] std::io::Error);
+pub struct PcapError(#[from] io::Error);
 
 /// The file, shared by the engines that write into it. A capture serves diagnosis, not speed:
 /// engines may wait for each other here.
@@ -87,13 +94,13 @@ struct Capture {
 }
 
 impl Capture {
-    fn with(&self, now: SystemTime, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
+    fn with(&self, now: SystemTime, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.failed {
             return;
         }
         writer.now = now;
-        if let Err(error) = write(&mut writer) {
+        if let Err(error) = writer.begin().and_then(|()| write(&mut writer)) {
             // The streams must go on; the capture ends where the disk is full.
             tracing::warn!(%error, "the capture stops here");
             writer.failed = true;
@@ -112,7 +119,7 @@ struct Chained {
 }
 
 impl Chained {
-    fn with(&self, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
+    fn with(&self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
         self.capture.with(self.clock.time_of_day(), write);
     }
 }
@@ -153,7 +160,36 @@ struct Writer {
     now: SystemTime,
     streams: HashMap<(u64, u64), Stream>,
     packet: Vec<u8>,
+    /// The file holds this capture and no other.
+    begun: bool,
     failed: bool,
+}
+
+impl Writer {
+    fn begin(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        let file = self.file.get_ref();
+        // A file that existed may be readable by others. A pipe has the rights that its owner gave it.
+        if file.metadata()?.is_file() {
+            file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
+            file.set_len(0)?;
+        }
+        self.file.write_all(&FILE_HEADER)
+    }
+}
+
+/// Whether a file begins as a capture does, of whatever byte order and clock.
+fn is_capture(path: &Path) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    let there = File::open(path)?.take(4).read(&mut magic)?;
+    let magics = [0xa1b2_3c4d_u32, 0xa1b2_c3d4].map(u32::to_be_bytes);
+    let reversed = magics.map(|mut magic| {
+        magic.reverse();
+        magic
+    });
+    Ok(there == 4 && magics.into_iter().chain(reversed).any(|one| one == magic))
 }
 
 /// Addresses and next sequence numbers, ours first.
@@ -195,7 +231,7 @@ impl Writer {
         local: SocketAddr,
         peer: SocketAddr,
         active: bool,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let (first, second) =
             if active { (Direction::Out, Direction::In) } else { (Direction::In, Direction::Out) };
         let mut stream = Stream { local, peer, out: 0, back: 0 };
@@ -208,7 +244,7 @@ impl Writer {
         Ok(())
     }
 
-    fn data(&mut self, key: (u64, u64), direction: Direction, bytes: &[u8]) -> std::io::Result<()> {
+    fn data(&mut self, key: (u64, u64), direction: Direction, bytes: &[u8]) -> io::Result<()> {
         let Some(mut stream) = self.streams.get(&key).copied() else { return Ok(()) };
         for piece in bytes.chunks(PAYLOAD_MAX) {
             self.write(stream.packet(direction, PSH | ACK), piece)?;
@@ -219,14 +255,14 @@ impl Writer {
         Ok(())
     }
 
-    fn close(&mut self, key: (u64, u64)) -> std::io::Result<()> {
+    fn close(&mut self, key: (u64, u64)) -> io::Result<()> {
         if let Some(stream) = self.streams.remove(&key) {
             self.write(stream.packet(Direction::Out, FIN | ACK), &[])?;
         }
         self.file.flush()
     }
 
-    fn write(&mut self, repr: PacketRepr, payload: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, repr: PacketRepr, payload: &[u8]) -> io::Result<()> {
         repr.emit(payload, &mut self.packet);
         let now = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
         // The format counts seconds in 32 bits; it ends in 2106.

@@ -116,8 +116,35 @@ mod tests {
         drop(Pcap::create(SoftProvider, &file).unwrap());
         assert_eq!(mode(), 0o600);
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        drop(Pcap::create(SoftProvider, &file).unwrap());
+        let capture = Pcap::create(SoftProvider, &file).unwrap();
+        let config = QpConfig::default();
+        drop(Pair::of(&SoftProvider, &capture, config, config));
+        drop(capture);
         assert_eq!(mode(), 0o600);
+    }
+
+    #[test]
+    fn who_captures_nothing_leaves_the_file_of_the_capture_as_it_was() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("rdma.pcap"), folder.path().join("other"));
+        std::fs::write(&other, "precious").unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o644)).unwrap();
+        Pcap::create(SoftProvider, &other).unwrap_err();
+        assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+        assert_eq!(std::fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o644);
+
+        let capture = Pcap::create(SoftProvider, &file).unwrap();
+        let busy = Pcap::create(SoftProvider, &file).unwrap_err();
+        assert!(busy.to_string().contains("another process"), "{busy}");
+        let config = QpConfig::default();
+        drop(Pair::of(&SoftProvider, &capture, config, config));
+        drop(capture);
+        let captured = std::fs::read(&file).unwrap();
+        assert!(captured.len() > 24, "{}", captured.len());
+        drop(Pcap::create(SoftProvider, &file).unwrap());
+        assert_eq!(std::fs::read(&file).unwrap(), captured);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use crate::args::Put;
 use crate::failure::Failure;
@@ -18,8 +18,8 @@ pub(super) struct Source {
     before: Option<(fs::File, Stamp)>,
 }
 
-/// Length and time of the last write.
-type Stamp = (u64, Option<SystemTime>);
+/// Length and time of the last change: whoever sets the time of the last write back changes that.
+type Stamp = (u64, (i64, i64));
 
 impl Source {
     pub(super) fn open(options: &Put) -> Result<Self, Failure> {
@@ -83,5 +83,5 @@ impl Source {
 }
 
 fn stamp(metadata: &fs::Metadata) -> Stamp {
-    (metadata.len(), metadata.modified().ok())
+    (metadata.len(), (metadata.ctime(), metadata.ctime_nsec()))
 }
