@@ -218,9 +218,11 @@ impl Arm for Tail {
         }
         let append = |_: u64, bytes: &mut [u8]| loop {
             match self.log.append_commit(bytes) {
-                Err(LogError::Full { .. }) => {
-                    self.log.trim(self.log.durable_lsn()).map_err(|error| error.to_string())?;
-                }
+                Err(LogError::Full { .. }) => match self.log.trim(self.log.durable_lsn()) {
+                    // Another thread has made as much room, or more.
+                    Ok(()) | Err(LogError::NoRecord { .. }) => {}
+                    Err(error) => return Err(error.to_string()),
+                },
                 done => return done.map(drop).map_err(|error| error.to_string()),
             }
         };
