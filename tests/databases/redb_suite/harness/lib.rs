@@ -131,7 +131,7 @@ impl Files {
         let file = reopened(file)?;
         if !is_left {
             copy(
-                &file.metadata()?.len(),
+                file.metadata()?.len(),
                 |at, piece| file.read_exact_at(piece, at),
                 |at, piece| {
                     backend.set_len(at + piece.len() as u64)?;
