@@ -6,7 +6,7 @@
 //! listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445
 //! ```
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ pub(crate) struct Landfast {
     pub(crate) address: Address,
     /// Where it logs.
     pub(crate) log: PathBuf,
+    _log_is_taken: File,
 }
 
 impl Landfast {
@@ -98,7 +99,7 @@ impl Landfast {
         extra: &[&str],
         placed: impl FnOnce(Step) -> Step,
     ) -> Result<Self, Failure> {
-        let log = workspace::kept("logs")?.join("landfast-serve.log");
+        let (log, taken) = free_log("landfast-serve")?;
         let step = Step::new(binary)
             .arg("serve")
             .args(["--listen", &format!("127.0.0.1:{smb}")])
@@ -108,7 +109,7 @@ impl Landfast {
         let listening = announced(&mut running, &log, parse_listening)?;
         let address =
             Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
-        Ok(Self { running, address, log })
+        Ok(Self { running, address, log, _log_is_taken: taken })
     }
 
     /// A thread of the server that panicked, as its log says.
@@ -117,6 +118,26 @@ impl Landfast {
         Ok(log.lines().find(|line| line.contains("panicked at")).map(str::to_owned))
     }
 }
+
+/// A log of that name which no living server writes: steps run side by side, in processes of their own. With the lock that keeps
+/// it from others.
+fn free_log(name: &str) -> Result<(PathBuf, File), Failure> {
+    let logs = workspace::kept("logs")?;
+    for number in 1..=LOGS_MAX {
+        let log = logs.join(format!("{name}-{number}.log"));
+        let open = OpenOptions::new().create(true).append(true).open(&log);
+        let file = open.map_err(Failure::io("creating", &log))?;
+        match file.try_lock() {
+            Ok(()) => return Ok((log, file)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(Failure::io("locking", &log)(error)),
+        }
+    }
+    Err(Failure::new(format!("{LOGS_MAX} servers of this tool write logs in {}", logs.display())))
+}
+
+/// More than the servers of all steps that run side by side.
+const LOGS_MAX: u32 = 64;
 
 fn shared(directory: &Path) -> [String; 4] {
     let (share, user) = (format!("{SHARE}={}", directory.display()), format!("{USER}:{PASSWORD}"));
