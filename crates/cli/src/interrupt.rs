@@ -6,6 +6,7 @@
 
 use std::future::{Future, pending};
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Builder, Runtime};
@@ -35,7 +36,8 @@ impl Stop {
     }
 }
 
-/// The signals that end a command; from now on they do not end the process.
+/// The signals that end a command; from now on they do not end the process. Once one has ended the work, the next
+/// ends the process: what is tidied up may wait for a server.
 #[derive(Debug)]
 pub(crate) struct Stops {
     hangup: Option<Signal>,
@@ -65,8 +67,35 @@ impl Stops {
     ) -> Result<T, Failure> {
         tokio::select! {
             done = work => done,
-            stop = self.received() => Err(Failure::Stopped(stop)),
+            stop = self.received() => {
+                self.end_with_the_next();
+                Err(Failure::Stopped(stop))
+            }
         }
+    }
+
+    /// The outcome of a step that is not to be cut short; the second signal does all the same. `what` is said at the
+    /// first.
+    pub(crate) async fn unless_twice<T>(
+        &mut self,
+        what: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let mut work = pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            _ = self.received() => tracing::warn!("{what}; a second signal ends it all the same"),
+        }
+        tokio::select! {
+            done = work => done,
+            stop = self.received() => Err(Failure::Asked(stop)),
+        }
+    }
+
+    fn end_with_the_next(&mut self) {
+        let none = Self { hangup: None, interrupt: None, terminate: None };
+        let mut all = std::mem::replace(self, none);
+        tokio::spawn(async move { end(all.received().await) });
     }
 
     /// The next signal.

@@ -37,6 +37,7 @@ use clap::Parser;
 use crate::args::{Arguments, Command};
 
 fn main() -> ExitCode {
+    demo::end_with_parent();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

@@ -75,6 +75,28 @@ fn a_get_ended_by_a_signal_leaves_only_the_old_file() {
 }
 
 #[test]
+fn a_get_into_a_pipe_that_nobody_reads_is_ended_by_a_signal() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    let made = Command::new("mkfifo").arg(fixture.local("pipe")).status().unwrap();
+    assert!(made.success());
+    let get = fixture.program(&["get", &fixture.url("f"), "pipe"]).stderr(Stdio::piped()).spawn();
+    let get = get.unwrap();
+    // Of open(2) that waits nothing else is seen from outside.
+    let task = format!("/proc/{}/task", get.id());
+    let waits = |task: std::fs::DirEntry| {
+        let waits_in = std::fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
+        waits_in == "wait_for_partner"
+    };
+    until("it waits for a reader", || {
+        std::fs::read_dir(&task).is_ok_and(|tasks| tasks.flatten().any(waits))
+    });
+    signal(&get, Signal::INT);
+    let output = get.wait_with_output().unwrap();
+    assert_eq!(status_of(&output), 130, "{}", said(&output));
+}
+
+#[test]
 fn a_get_keeps_the_mode_of_the_file_it_replaces_and_follows_its_link() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "new").unwrap();

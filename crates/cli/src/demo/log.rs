@@ -7,7 +7,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,18 +16,17 @@ use logged::{LOG_LEN_DEFAULT, LocalBase, Logged, Members, Options, Place};
 use redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use redb_backend::LoggedBackend;
 
+use super::child;
 use super::life::{MEMORY, kill, random_life};
 use crate::args::DemoLog;
 use crate::failure::Failure;
+use crate::interrupt::Asked;
 use crate::output;
 
 const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 
-/// Runs the demonstration, or the process of it that is killed.
-pub(crate) fn run(options: &DemoLog) -> Result<(), Failure> {
-    if let Some(directory) = &options.writer {
-        return write(directory);
-    }
+/// Runs the demonstration.
+pub(crate) fn run(options: &DemoLog, asked: &Asked) -> Result<(), Failure> {
     let base = options.directory.clone().unwrap_or_else(std::env::temp_dir);
     let disk = tempfile::Builder::new()
         .prefix("landfast-demo-")
@@ -39,20 +38,22 @@ pub(crate) fn run(options: &DemoLog) -> Result<(), Failure> {
         disk.path().display(),
         LOG_LEN_DEFAULT >> 20,
     ))?;
-    measure(disk.path(), options.duration_s)?;
+    measure(disk.path(), options.duration_s, asked)?;
     for round in 1..=options.kills {
+        asked.check()?;
         kill_and_check(disk.path(), round, options.kills)?;
     }
     Ok(())
 }
 
-fn measure(directory: &Path, seconds: f64) -> Result<(), Failure> {
+fn measure(directory: &Path, seconds: f64, asked: &Asked) -> Result<(), Failure> {
     let plain = Database::create(directory.join("plain.redb")).map_err(failed)?;
     let (tail, _memory) =
         (open(&directory.join("measured"), true)?, Memory(directory.join("measured")));
     let turn = Duration::from_secs_f64((seconds / f64::from(2 * TURNS)).clamp(0.001, 60.0));
     let (mut of_plain, mut of_tail) = (0, 0);
     for _ in 0..TURNS {
+        asked.check()?;
         of_plain += updates(&plain, turn)?;
         of_tail += updates(&tail, turn)?;
     }
@@ -86,8 +87,7 @@ fn put(database: &Database, key: u64, value: &[u8]) -> Result<(), Failure> {
 fn kill_and_check(directory: &Path, round: u32, kills: u32) -> Result<(), Failure> {
     let place = directory.join("killed");
     let _memory = (round == kills).then(|| Memory(place.clone()));
-    let program = std::env::current_exe().map_err(Failure::system("cannot find this program"))?;
-    let mut writer = Command::new(program)
+    let mut writer = child::command()?
         .args(["demo", "log", "--writer"])
         .arg(&place)
         .stdout(Stdio::piped())
@@ -131,8 +131,8 @@ fn kill_and_check(directory: &Path, round: u32, kills: u32) -> Result<(), Failur
     ))
 }
 
-/// Adds rows for ever, and says which are committed.
-fn write(directory: &Path) -> Result<(), Failure> {
+/// The process of the demonstration that is killed: adds rows for ever, and says which are committed.
+pub(super) fn write(directory: &Path) -> Result<(), Failure> {
     let database = open(directory, false)?;
     let mut out = std::io::stdout().lock();
     let mut number = last_row(&database)?.unwrap_or(0);

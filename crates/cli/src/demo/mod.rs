@@ -6,6 +6,7 @@
 //!                  each round: every acknowledged commit is there, nothing outside changed
 //! ```
 
+mod child;
 mod ledger;
 mod life;
 mod log;
@@ -23,30 +24,37 @@ use std::time::{Duration, Instant};
 use client::{Region, RegionSettings};
 use pmem::DurabilityClass;
 
+pub(crate) use self::child::end_with_parent;
 use self::ledger::{BLOCK, Ledger};
 use self::life::{MEMORY, class_of, kill, random_life};
 use self::server::Server;
-use crate::args::{Bench, Demo, DemoKind, Mode, Placement, Poll, Protected};
+use crate::args::{Bench, Demo, DemoKind, DemoLog, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
-use crate::interrupt::Asked;
+use crate::interrupt::{self, Asked};
 use crate::{bench, output, remote};
 
-/// Runs the demonstration; success means that every check held.
+/// Runs a demonstration; success means that every check held. A signal ends it, with its processes and files.
 pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
-    match &options.kind {
-        Some(DemoKind::Log(options)) => return log::run(options),
-        Some(DemoKind::Replica(options)) => return replica::run(options),
-        Some(DemoKind::Store(options)) => return store::run(options),
-        Some(DemoKind::Sort(options)) => return sort::run(options),
-        None => {}
+    if let Some(DemoKind::Log(DemoLog { writer: Some(directory), .. })) = &options.kind {
+        return log::write(directory);
     }
+    interrupt::watch(|asked| match &options.kind {
+        Some(DemoKind::Log(options)) => log::run(options, asked),
+        Some(DemoKind::Replica(options)) => replica::run(options, asked),
+        Some(DemoKind::Store(options)) => store::run(options, asked),
+        Some(DemoKind::Sort(options)) => sort::run(options, asked),
+        None => push(options, asked),
+    })
+}
+
+fn push(options: &Demo, asked: &Asked) -> Result<(), Failure> {
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));
     let share = tempfile::Builder::new()
         .prefix("landfast-demo-")
         .tempdir_in(&base)
         .map_err(Failure::local("cannot make a share in", &base))?;
     let class = class_of(share.path())?;
-    let stage = Stage { share: share.path(), emulate: class == DurabilityClass::Volatile };
+    let stage = Stage { share: share.path(), emulate: class == DurabilityClass::Volatile, asked };
     output::say(&format!("share {} (durability class {class})\n", share.path().display()))?;
     if stage.emulate {
         output::say(
@@ -64,6 +72,7 @@ pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
 struct Stage<'a> {
     share: &'a Path,
     emulate: bool,
+    asked: &'a Asked,
 }
 
 impl Stage<'_> {
@@ -89,7 +98,7 @@ impl Stage<'_> {
             placement: placement(),
             json: false,
         };
-        output::say(&bench::measure(&plan, &Asked::default())?.table())
+        output::say(&bench::measure(&plan, self.asked)?.table())
     }
 
     fn kill_and_verify(&self, kills: u32) -> Result<(), Failure> {
@@ -97,6 +106,7 @@ impl Stage<'_> {
         let file = prepared(&path)?;
         let mut ledger = Ledger::new(BLOCKS);
         for round in 1..=kills {
+            self.asked.check()?;
             let before = ledger.count();
             self.stream_until_killed(&mut ledger)?;
             let restarted = Server::start(self.share, self.emulate)?;

@@ -21,13 +21,15 @@ use hdrhistogram::Histogram;
 use pmem::DurabilityClass;
 use serde_json::Value;
 
+use super::child;
 use super::life::{MEMORY, class_of, kill};
 use crate::args::DemoReplica;
 use crate::failure::Failure;
+use crate::interrupt::Asked;
 use crate::output;
 
 /// Runs the demonstration; success means that every check held.
-pub(crate) fn run(options: &DemoReplica) -> Result<(), Failure> {
+pub(crate) fn run(options: &DemoReplica, asked: &Asked) -> Result<(), Failure> {
     let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));
     let directory = tempfile::Builder::new()
         .prefix("landfast-demo-")
@@ -40,6 +42,7 @@ pub(crate) fn run(options: &DemoReplica) -> Result<(), Failure> {
         directory: directory.path(),
         has_ext4,
         emulates: class == DurabilityClass::Volatile,
+        asked,
     };
     output::say(&format!(
         "two members in {} (durability class {class}), {}\n",
@@ -62,6 +65,7 @@ struct Stage<'a> {
     directory: &'a Path,
     has_ext4: bool,
     emulates: bool,
+    asked: &'a Asked,
 }
 
 impl Stage<'_> {
@@ -79,8 +83,9 @@ impl Stage<'_> {
         let (pid, killed) = (alpha.0.id(), Mutex::new(None));
         let stops = AtomicBool::new(false);
         ledger.write(&stops, || {
-            thread::sleep(time);
-            let done = kill(pid);
+            let asked = self.sleep(time);
+            // The writers end with it.
+            let done = kill(pid).and(asked);
             *killed.lock().expect("nobody panics here") = Some(Instant::now());
             done
         })?;
@@ -101,9 +106,9 @@ impl Stage<'_> {
 
         let stops = AtomicBool::new(false);
         second.write(&stops, || {
-            thread::sleep(Duration::from_secs(1));
+            let asked = self.sleep(Duration::from_secs(1));
             stops.store(true, Ordering::SeqCst);
-            Ok(())
+            asked
         })?;
         let more = second.answered() - answered;
         let began = Instant::now();
@@ -134,11 +139,11 @@ impl Stage<'_> {
             format!("{name}=127.0.0.1:{port},{}", self.directory.join(name).display())
         };
         let (alpha, beta) = (member("alpha", ports[0]), member("beta", ports[1]));
-        let mut create = self.command("create");
+        let mut create = self.command("create")?;
         create.args(["--volume", "data=256M", "--log-size", "64M", "--member", &alpha]);
         finish(create.args(["--member", &beta]), "landfast replica create")?;
         for name in ["alpha", "beta"] {
-            finish(self.command("prepare").arg(name), "landfast replica prepare")?;
+            finish(self.command("prepare")?.arg(name), "landfast replica prepare")?;
             let files = self.files(name);
             fs::create_dir_all(&files).map_err(Failure::local("cannot make", &files))?;
         }
@@ -146,12 +151,40 @@ impl Stage<'_> {
     }
 
     /// A command on the group.
-    fn command(&self, what: &str) -> Command {
-        let program = std::env::current_exe().unwrap_or_else(|_| "landfast".into());
-        let mut command = Command::new(program);
+    fn command(&self, what: &str) -> Result<Command, Failure> {
+        let mut command = child::command()?;
         command.args(["replica", what]).arg(self.directory.join("db.toml"));
-        command.env("RUST_LOG", "error").stdin(Stdio::null());
-        command
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// Until then, or a signal.
+    fn sleep(&self, time: Duration) -> Result<(), Failure> {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            self.asked.check()?;
+            thread::sleep(PAUSE.min(time.saturating_sub(began.elapsed())));
+        }
+        Ok(())
+    }
+
+    fn wait(
+        &self,
+        what: &str,
+        mut is_so: impl FnMut() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let began = Instant::now();
+        while began.elapsed() < LIMIT {
+            self.asked.check()?;
+            if is_so()? {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(Failure::Child {
+            process: "the group",
+            what: format!("does not come to this in {} s: {what}", LIMIT.as_secs()),
+        })
     }
 
     fn files(&self, name: &str) -> PathBuf {
@@ -159,7 +192,7 @@ impl Stage<'_> {
     }
 
     fn serve(&self, name: &str) -> Result<Process, Failure> {
-        let mut command = self.command("serve");
+        let mut command = self.command("serve")?;
         command.arg(name).arg("--fuse").arg(self.files(name));
         if self.has_ext4 {
             command.arg("--loop");
@@ -184,11 +217,11 @@ impl Stage<'_> {
 
     fn ask(&self, words: &[&str]) -> Result<(), Failure> {
         let (what, rest) = words.split_first().expect("a command");
-        finish(self.command(what).args(rest), "landfast replica")
+        finish(self.command(what)?.args(rest), "landfast replica")
     }
 
     fn status(&self, name: &str) -> Result<Value, Failure> {
-        let mut command = self.command("status");
+        let mut command = self.command("status")?;
         let output = command.args(["--at", name, "--json"]).output();
         let output = output.map_err(Failure::system("cannot ask a member"))?;
         serde_json::from_slice(&output.stdout).map_err(|error| Failure::Child {
@@ -198,7 +231,7 @@ impl Stage<'_> {
     }
 
     fn wait_for_sync(&self, source: &str, member: &str) -> Result<(), Failure> {
-        wait("the members are in sync", || {
+        self.wait("the members are in sync", || {
             let status = self.status(source)?;
             let names = status["in_sync"].as_array().into_iter().flatten();
             let is_in_sync = names.filter_map(Value::as_str).any(|name| name == member);
@@ -211,7 +244,7 @@ impl Stage<'_> {
     /// The file of the source's volume, once it is there.
     fn offered(&self, name: &str) -> Result<PathBuf, Failure> {
         let file = self.files(name).join("data");
-        wait("the volume is offered", || Ok(file.exists()))?;
+        self.wait("the volume is offered", || Ok(file.exists()))?;
         Ok(file)
     }
 
@@ -220,7 +253,7 @@ impl Stage<'_> {
             return Ok(None);
         }
         let mut device = None;
-        wait("there is a loop device", || {
+        self.wait("there is a loop device", || {
             device = loop_of(file)?;
             Ok(device.is_some())
         })?;
@@ -245,7 +278,7 @@ impl Stage<'_> {
             let path = self.directory.join(name).join("data.volume");
             fs::read(&path).map_err(Failure::local("cannot read", path))
         };
-        wait("the destination has applied everything", || {
+        self.wait("the destination has applied everything", || {
             let (beta, alpha) = (self.status("beta")?, self.status("alpha")?);
             Ok(beta["log"]["end_lsn"] == alpha["log"]["applied_lsn"])
         })?;
@@ -472,20 +505,6 @@ fn finish(command: &mut Command, process: &'static str) -> Result<(), Failure> {
     Err(Failure::Child { process, what })
 }
 
-fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
-    let began = Instant::now();
-    while began.elapsed() < LIMIT {
-        if is_so()? {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Err(Failure::Child {
-        process: "the group",
-        what: format!("does not come to this in {} s: {what}", LIMIT.as_secs()),
-    })
-}
-
 fn free_port() -> Result<u16, Failure> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0");
     let address = listener.and_then(|listener| listener.local_addr());
@@ -498,3 +517,5 @@ const BLOCKS_OF_ONE: u64 = 2000;
 const BLOCKS: usize = WRITERS * 2000;
 /// How long the group may take for anything.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at what is waited for.
+const PAUSE: Duration = Duration::from_millis(20);

@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
+use super::child;
 use crate::failure::Failure;
 
 /// `landfast serve` as a child process, which ends when this value is dropped.
@@ -18,9 +19,7 @@ pub(crate) struct Server {
 impl Server {
     /// Serves `directory` on free ports of loopback.
     pub(crate) fn start(directory: &Path, emulate_persistence: bool) -> Result<Self, Failure> {
-        let program =
-            std::env::current_exe().map_err(Failure::system("cannot find this program"))?;
-        let mut command = Command::new(program);
+        let mut command = child::command()?;
         command.arg("serve").arg("--share").arg(format!("{SHARE}={}", directory.display()));
         command.args(["--user", &format!("{USER}:{PASSWORD}")]);
         command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
@@ -29,9 +28,7 @@ impl Server {
         if emulate_persistence {
             command.arg("--emulate-persistence");
         }
-        // The server would warn of emulated persistence, which the demonstration reports itself.
         let mut child = command
-            .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Failure::system("cannot start the server"))?;

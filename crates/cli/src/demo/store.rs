@@ -7,7 +7,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,10 @@ use basics::Environment;
 use store::meta::record::Class;
 use store::{Allocation, Region, Rights, Store, StoreKey, StoreOptions};
 
+use super::child;
 use crate::args::DemoStore;
 use crate::failure::Failure;
+use crate::interrupt::Asked;
 use crate::output;
 use crate::store::StoreFailure;
 
@@ -39,7 +41,7 @@ impl Drop for Daemon {
 }
 
 /// Runs the demonstration; success means that every check held.
-pub(super) fn run(options: &DemoStore) -> Result<(), Failure> {
+pub(super) fn run(options: &DemoStore, asked: &Asked) -> Result<(), Failure> {
     let base = options.directory.clone().unwrap_or_else(|| "/dev/shm".into());
     let directory = tempfile::Builder::new().prefix("landfast-store-").tempdir_in(&base);
     let directory = directory.map_err(Failure::local("cannot make a directory in", &base))?;
@@ -69,7 +71,7 @@ pub(super) fn run(options: &DemoStore) -> Result<(), Failure> {
     ))?;
     let mut ledger = Ledger::new();
     let turn = Duration::from_secs_f64(options.duration_s);
-    let before = ledger.write_for(&region, turn)?;
+    let before = ledger.write_for(&region, turn, asked)?;
     output::say(&format!(
         "{} writes acknowledged, the longest took {}\n",
         before.count,
@@ -79,7 +81,7 @@ pub(super) fn run(options: &DemoStore) -> Result<(), Failure> {
     for round in 0..options.kills {
         let index = usize::try_from(round).unwrap_or(0) % SERVERS.len();
         drop(daemons[index].take());
-        let after = ledger.write_for(&region, turn)?;
+        let after = ledger.write_for(&region, turn, asked)?;
         longest = longest.max(after.longest);
         output::say(&format!(
             "kill -9 of {}: {} more writes acknowledged, the longest took {}\n",
@@ -117,9 +119,15 @@ impl Ledger {
         Self { numbers: vec![0; usize::try_from(SIZE).expect("16 MiB") / BLOCK], next: 0 }
     }
 
-    fn write_for(&mut self, region: &Region, turn: Duration) -> Result<Written, Failure> {
+    fn write_for(
+        &mut self,
+        region: &Region,
+        turn: Duration,
+        asked: &Asked,
+    ) -> Result<Written, Failure> {
         let (begun, mut longest, mut count) = (Instant::now(), Duration::ZERO, 0);
         while begun.elapsed() < turn {
+            asked.check()?;
             self.next += 1;
             let index = usize::try_from(self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
                 .expect("44 bits")
@@ -153,11 +161,9 @@ impl Ledger {
 }
 
 pub(super) fn start(directory: &Path, name: &str, meta: &str) -> Result<Daemon, Failure> {
-    let program = std::env::current_exe().map_err(Failure::system("cannot find this program"))?;
-    let mut child = Command::new(program)
+    let mut child = child::command()?
         .args(["store", "serve", "--name", name, "--meta", meta])
         .arg(directory)
-        .env("RUST_LOG", "error")
         .stdout(Stdio::piped())
         .spawn()
         .map_err(Failure::system("cannot start a daemon"))?;

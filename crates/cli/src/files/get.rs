@@ -36,7 +36,7 @@ async fn get(stops: &mut Stops, url: &SmbUrl, local: Option<&Path>) -> Result<()
     let opening = async { client.open(&url.path, &OpenOptions::read()).await.map_err(failed()) };
     let file = stops.or(opening).await?;
     check_directory(url, Some(file.opened_as()))?;
-    let target = Target::open(local, &last_name(&url.path))?;
+    let target = stops.or(Target::open(local, &last_name(&url.path))).await?;
     let reading = async {
         let before = file.stat().await.map_err(failed())?;
         let (mut buffer, mut at) = (vec![0; CHUNK], 0);
@@ -57,7 +57,7 @@ async fn get(stops: &mut Stops, url: &SmbUrl, local: Option<&Path>) -> Result<()
         target.persist_bytes().await
     };
     stops.or(reading).await?;
-    file.close().await.map_err(failed())?;
+    stops.or(async { file.close().await.map_err(failed()) }).await?;
     target.finish()
 }
 
@@ -85,7 +85,7 @@ enum Out {
 
 impl Target {
     /// `name`: the name of the file if `local` gives none.
-    fn open(local: Option<&Path>, name: &Path) -> Result<Self, Failure> {
+    async fn open(local: Option<&Path>, name: &Path) -> Result<Self, Failure> {
         if local.is_some_and(is_pipe) {
             return Ok(Self { path: "-".into(), out: Out::Stdout });
         }
@@ -103,7 +103,10 @@ impl Target {
             return Err(failed()(io::Error::from(io::ErrorKind::IsADirectory)));
         }
         if there.as_ref().is_some_and(|there| !there.is_file()) {
-            let file = File::options().write(true).open(&path).map_err(failed())?;
+            // A pipe waits for a reader.
+            let there = path.clone();
+            let opened = off_thread(move || File::options().write(true).open(there)).await?;
+            let file = opened.map_err(failed())?;
             return Ok(Self { path, out: Out::There(Arc::new(file)) });
         }
         if there.is_some() {

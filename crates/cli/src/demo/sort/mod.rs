@@ -24,6 +24,7 @@ use self::records::{Generator, RECORD, Summary, reducer, sort};
 use self::shuffle::{Arm, Shuffle};
 use crate::args::DemoSort;
 use crate::failure::Failure;
+use crate::interrupt::Asked;
 use crate::output;
 
 /// How long each part of an arm took, all workers at once.
@@ -43,7 +44,7 @@ impl Split {
 }
 
 /// Sorts once for each arm; success means that every output was valid.
-pub(super) fn run(options: &DemoSort) -> Result<(), Failure> {
+pub(super) fn run(options: &DemoSort, asked: &Asked) -> Result<(), Failure> {
     let base = options.directory.clone().unwrap_or_else(|| "/dev/shm".into());
     let directory = tempfile::Builder::new().prefix("landfast-sort-").tempdir_in(&base);
     let directory = directory.map_err(Failure::local("cannot make a directory in", &base))?;
@@ -59,8 +60,9 @@ pub(super) fn run(options: &DemoSort) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for arm in &arms {
+        asked.check()?;
         let mut shuffle = Shuffle::start(arm, directory.path(), options.daemons)?;
-        let (split, outputs) = sort_once(&inputs, directory.path(), &mut shuffle)?;
+        let (split, outputs) = sort_once(&inputs, directory.path(), &mut shuffle, asked)?;
         shuffle.end()?;
         let found = each(&outputs, |_, path| Ok(Summary::of(&read(path)?)))?;
         let found = found.into_iter().reduce(Summary::then).unwrap_or_default();
@@ -97,6 +99,7 @@ fn sort_once(
     inputs: &[PathBuf],
     directory: &Path,
     shuffle: &mut Shuffle,
+    asked: &Asked,
 ) -> Result<(Split, Vec<PathBuf>), Failure> {
     let mut split = Split::default();
     let reducers = inputs.len();
@@ -104,6 +107,7 @@ fn sort_once(
     let runs =
         timed(&mut split.partition, || each(&read, |_, bytes| Ok(partition(bytes, reducers))))?;
     drop(read);
+    asked.check()?;
     let begun = Instant::now();
     let sizes: Vec<Vec<u64>> =
         runs.iter().map(|runs| runs.iter().map(|run| wide(run.len())).collect()).collect();
@@ -113,6 +117,7 @@ fn sort_once(
     let numbers: Vec<usize> = (0..reducers).collect();
     let mine = each(&numbers, |_, reducer| shuffle.take(*reducer))?;
     split.shuffle = begun.elapsed();
+    asked.check()?;
     let sorted = timed(&mut split.sort, || each(&mine, |_, bytes| Ok(sort(bytes))))?;
     drop(mine);
     let outputs: Vec<PathBuf> =

@@ -44,10 +44,13 @@ async fn put(stops: &mut Stops, mut url: SmbUrl, mut source: Source) -> Result<(
     let client = stops.or(remote::connect_async(&url)).await?;
     let replaced = stops.or(look(&client, &mut url, &source)).await?;
     let part = stops.or(Part::create(&client, &url, replaced.as_ref())).await?;
-    let sent = stops.or(part.fill(&mut source)).await;
+    let sent = stops.or(part.fill(&mut source, &url)).await;
     match sent {
-        // Not interruptible: this step is short, and afterwards the file either exists or does not.
-        Ok(()) => part.finish(&url).await,
+        // This step is short, and afterwards the file either exists or does not.
+        Ok(()) => {
+            let what = format!("{url} is about to get what was sent");
+            stops.unless_twice(&what, part.finish(&url)).await
+        }
         Err(failure) => {
             part.discard().await;
             Err(failure)

@@ -110,9 +110,9 @@ impl Part {
         }
     }
 
-    /// Writes and flushes all bytes of the source.
-    pub(super) async fn fill(&self, source: &mut Source) -> Result<(), Failure> {
-        let failed = || Failure::remote("cannot write", &self.url);
+    /// Writes and flushes all bytes of the source, which is to be at `url`.
+    pub(super) async fn fill(&self, source: &mut Source, url: &SmbUrl) -> Result<(), Failure> {
+        let failed = || Failure::remote("cannot write", url);
         let (mut buffer, mut at) = (vec![0; CHUNK], 0);
         loop {
             let (filled, taken) = source.next(buffer).await?;

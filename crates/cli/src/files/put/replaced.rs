@@ -9,7 +9,7 @@ use smb::info::{FileAttributes, FileInfoClass, FileName, SecurityInformation};
 
 use super::source::Source;
 use crate::failure::Failure;
-use crate::files::check_directory;
+use crate::files::{check_directory, last_name};
 
 /// The properties that the new file takes over.
 pub(super) struct Replaced {
@@ -36,6 +36,10 @@ pub(super) async fn look(
         found = Replaced::at(client, url).await?;
     }
     let refused = |why| Failure::Unfit { action: "cannot replace", what: url.to_string(), why };
+    if last_name(&url.path).to_string_lossy().contains(':') {
+        // A stream has no name of its own that a file could take.
+        return Err(refused("what follows a colon names a stream, and whole files alone are put"));
+    }
     if is_link(client, &url.path).await.map_err(Failure::remote("cannot write", url))? {
         // A rename would replace the link, and only the server knows the target of the link.
         return Err(refused(
