@@ -12,6 +12,9 @@
 //! back when dropped. The lowest account comes first: who has too much waits there, in the way of nobody
 //! else, and the next account sees no more of it than that account may hold. Who waits is served in turn.
 //!
+//! Where something is used up, connections that hold much of it may be told to end. What they are about to give back is
+//! lent to others at once; it is held like anything else, and what is given back next pays for it.
+//!
 //! The counters are semaphores: no lock is taken where nothing is short.
 
 use std::collections::HashMap;
@@ -33,15 +36,17 @@ pub(crate) struct Account {
     maxima: Maxima,
     left: [Semaphore; RESOURCES],
     waiting: [AtomicUsize; RESOURCES],
-    /// Of the connection that was told last to end, as it holds most of what is used up here.
-    ending: Mutex<Weak<Self>, order::Ending>,
+    /// How much is held beyond the bounds, as connections that end will give it back.
+    lent: [AtomicUsize; RESOURCES],
+    /// Of the connections that were told to end, as they hold much of what is used up here.
+    ending: Mutex<Vec<Weak<Self>>, order::Ending>,
 }
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
         let left = maxima.map(Semaphore::new);
-        let (waiting, ending) = Default::default();
-        Arc::new(Self { parent, maxima, left, waiting, ending })
+        let (waiting, lent, ending) = Default::default();
+        Arc::new(Self { parent, maxima, left, waiting, lent, ending })
     }
 
     /// Of one connection, whoever logs on over it.
@@ -54,6 +59,19 @@ impl Account {
         let mut hold = Hold::nothing(self, what, amount);
         for account in self.and_above() {
             account.left[what as usize].try_acquire_many(hold.amount).ok()?.forget();
+            hold.levels += 1;
+        }
+        Some(hold)
+    }
+
+    /// The same, or what connections that were told to end will give back, if nobody else has been lent it.
+    pub(crate) fn try_borrow(self: &Arc<Self>, what: Resource, amount: usize) -> Option<Hold> {
+        let mut hold = Hold::nothing(self, what, amount);
+        for account in self.and_above() {
+            match account.left[what as usize].try_acquire_many(hold.amount) {
+                Ok(taken) => taken.forget(),
+                Err(_) => account.lend(what, amount).then_some(())?,
+            }
             hold.levels += 1;
         }
         Some(hold)
@@ -80,12 +98,13 @@ impl Account {
     /// How much is held.
     pub(crate) fn held(&self, what: Resource) -> usize {
         let left = self.left[what as usize].available_permits();
-        self.maxima.of(what).saturating_sub(left)
+        self.maxima.of(what).saturating_sub(left) + self.lent[what as usize].load(Ordering::Relaxed)
     }
 
-    /// The lowest of this account and those above it to which less than so much is left.
-    pub(crate) fn used_up(&self, what: Resource, amount: usize) -> Option<&Self> {
-        self.and_above().find(|account| account.left[what as usize].available_permits() < amount)
+    /// Those of this account and those above it to which less than so much is left, from the lowest up.
+    pub(crate) fn used_up(&self, what: Resource, amount: usize) -> impl Iterator<Item = &Self> {
+        let left = move |account: &&Self| account.left[what as usize].available_permits();
+        self.and_above().filter(move |account| left(account) < amount)
     }
 
     /// Whether it is that account, or below it.
@@ -94,18 +113,38 @@ impl Account {
     }
 
     /// Notes the account of a connection that ends, and will give back what it holds.
-    pub(crate) fn set_ending(&self, connection: &Arc<Self>) {
-        *self.ending() = Arc::downgrade(connection);
+    pub(crate) fn add_ending(&self, connection: &Arc<Self>) {
+        let mut ending = self.ending.lock();
+        ending.retain(|one| one.strong_count() > 0 && one.as_ptr() != Arc::as_ptr(connection));
+        ending.push(Arc::downgrade(connection));
     }
 
-    /// How much the connection noted last has not given back yet.
-    pub(crate) fn held_by_ending(&self, what: Resource) -> usize {
-        let connection = self.ending().upgrade();
-        connection.map_or(0, |connection| connection.held(what))
+    /// Whether so much may be lent.
+    pub(crate) fn may_lend(&self, what: Resource, amount: usize) -> bool {
+        let lent = self.lent[what as usize].load(Ordering::Acquire);
+        lent.checked_add(amount).is_some_and(|lent| lent <= self.held_by_ending(what))
     }
 
-    fn ending(&self) -> MutexGuard<'_, Weak<Self>, order::Ending> {
-        self.ending.lock()
+    fn lend(&self, what: Resource, amount: usize) -> bool {
+        let max = self.held_by_ending(what);
+        let more = |lent: usize| lent.checked_add(amount).filter(|lent| *lent <= max);
+        let lent = &self.lent[what as usize];
+        lent.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    // How much the connections that end have not given back yet.
+    fn held_by_ending(&self, what: Resource) -> usize {
+        let ending = self.ending.lock();
+        ending.iter().filter_map(Weak::upgrade).map(|connection| connection.held(what)).sum()
+    }
+
+    // Pays first for what was lent.
+    fn give_back(&self, what: Resource, amount: usize) {
+        let lent = &self.lent[what as usize];
+        let pays = |lent: usize| (lent > 0).then(|| lent.saturating_sub(amount));
+        let paid = lent.fetch_update(Ordering::AcqRel, Ordering::Acquire, pays);
+        let paid = paid.map_or(0, |lent| lent.min(amount));
+        self.left[what as usize].add_permits(amount - paid);
     }
 
     fn and_above(&self) -> impl Iterator<Item = &Self> {
@@ -161,19 +200,22 @@ impl Hold {
         self.amount = amount;
     }
 
-    /// Holds what another one of the same account holds, too. What another account's holds goes back.
-    pub(crate) fn absorb(&mut self, mut other: Self) {
-        let is_same = self.is_like(&other);
-        if let Some(amount) = self.amount.checked_add(other.amount).filter(|_| is_same) {
-            self.amount = amount;
-            other.amount = 0;
-        }
+    /// Holds what another one of the same account holds, too. Another account's is returned.
+    #[must_use = "what is of another account is still held"]
+    pub(crate) fn absorb(&mut self, mut other: Self) -> Option<Self> {
+        let is_same =
+            self.is_of(&other.account) && (self.what, self.levels) == (other.what, other.levels);
+        let Some(amount) = self.amount.checked_add(other.amount).filter(|_| is_same) else {
+            return Some(other);
+        };
+        self.amount = amount;
+        other.amount = 0;
+        None
     }
 
-    /// Whether it holds the same resource of the same accounts.
-    fn is_like(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.account, &other.account)
-            && (self.what, self.levels) == (other.what, other.levels)
+    /// Whether it was taken of this account.
+    pub(crate) fn is_of(&self, account: &Arc<Account>) -> bool {
+        Arc::ptr_eq(&self.account, account)
     }
 
     /// Whether somebody waits for it.
@@ -185,7 +227,7 @@ impl Hold {
         let amount = usize::try_from(amount).expect("32 bits fit usize");
         if amount > 0 {
             let accounts = self.account.and_above().take(self.levels);
-            accounts.for_each(|account| account.left[self.what as usize].add_permits(amount));
+            accounts.for_each(|account| account.give_back(self.what, amount));
         }
     }
 }
@@ -214,15 +256,19 @@ impl Room {
         Some(Self { of_connection, of_holder: holder.try_take(what, amount)? })
     }
 
-    /// Room of the connection alone, where the holder's is used up.
-    pub(crate) fn try_take_of_connection(
+    /// Room of both, the holder's lent if it is used up: see [`Account::try_borrow`].
+    pub(crate) fn try_borrow(
         (connection, holder): (&Arc<Account>, &Arc<Account>),
         what: Resource,
         amount: usize,
     ) -> Option<Self> {
         let of_connection = connection.try_take(what, amount)?;
-        // Nothing, of all accounts: what it takes later belongs to the same.
-        Some(Self { of_connection, of_holder: holder.try_take(what, 0)? })
+        Some(Self { of_connection, of_holder: holder.try_borrow(what, amount)? })
+    }
+
+    /// Whether it is of this holder.
+    pub(crate) fn is_of(&self, holder: &Arc<Account>) -> bool {
+        self.of_holder.is_of(holder)
     }
 
     /// Room of both once it is left.
@@ -241,14 +287,17 @@ impl Room {
         self.of_holder.shrink(amount);
     }
 
-    /// Holds what another one of the same accounts holds, too.
-    pub(crate) fn absorb(&mut self, other: Self) {
-        debug_assert!(
-            self.of_holder.is_like(&other.of_holder),
-            "what is not the same is given back"
-        );
-        self.of_connection.absorb(other.of_connection);
-        self.of_holder.absorb(other.of_holder);
+    /// Holds what another one of the same accounts holds, too. What is of others is returned.
+    #[must_use = "what is of other accounts is still held"]
+    pub(crate) fn absorb(&mut self, other: Self) -> Option<Self> {
+        if !self.is_of(&other.of_holder.account) {
+            return Some(other);
+        }
+        let of_connection = self.of_connection.absorb(other.of_connection);
+        let of_holder = self.of_holder.absorb(other.of_holder);
+        of_connection
+            .zip(of_holder)
+            .map(|(of_connection, of_holder)| Self { of_connection, of_holder })
     }
 
     /// Whether another connection waits for it.
@@ -336,6 +385,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lent_is_held_and_no_more_is_lent_than_those_who_end_give_back() {
+        let (all, first, second) = family(6, 6);
+        let connection = Account::new(None, Maxima::UNBOUNDED);
+        let ending = || Room::try_take((&connection, &first), LOCKS, 2).unwrap();
+        let (early, late) = (ending(), ending());
+        let rest = first.try_take(LOCKS, 2).unwrap();
+        assert!(first.try_borrow(LOCKS, 1).is_none(), "nobody ends");
+        first.add_ending(&connection);
+        assert!(first.try_borrow(LOCKS, 1).is_none(), "nor is it lent above, where nobody ends");
+        all.add_ending(&connection);
+        let lent = first.try_borrow(LOCKS, 3).unwrap();
+        assert!(!first.may_lend(LOCKS, 2) && first.may_lend(LOCKS, 1));
+        assert!(second.try_borrow(LOCKS, 2).is_none(), "it is lent once");
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (9, 9));
+        drop((early, late));
+        // One more than was lent came back.
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (5, 5));
+        assert!(first.try_take(LOCKS, 2).is_none() && first.try_borrow(LOCKS, 2).is_none());
+        let last = first.try_take(LOCKS, 1).unwrap();
+        drop((rest, lent, last));
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (0, 0));
+        assert!(first.try_take(LOCKS, 7).is_some_and(|hold| hold.amount == 6));
+    }
+
+    #[test]
     fn a_hold_that_shrinks_gives_the_rest_back() {
         let (all, first, _) = family(8, 8);
         let mut held = first.try_take(LOCKS, 8).unwrap();
@@ -350,11 +424,11 @@ mod tests {
     fn holds_of_one_account_go_back_in_one_piece() {
         let (all, first, second) = family(8, 8);
         let mut held = first.try_take(LOCKS, 2).unwrap();
-        held.absorb(first.try_take(LOCKS, 3).unwrap());
+        assert!(held.absorb(first.try_take(LOCKS, 3).unwrap()).is_none());
         assert_eq!((first.held(LOCKS), all.held(LOCKS)), (5, 5));
-        held.absorb(second.try_take(LOCKS, 1).unwrap());
-        assert_eq!((second.held(LOCKS), all.held(LOCKS)), (0, 5), "another's goes back at once");
-        drop(held);
+        let anothers = held.absorb(second.try_take(LOCKS, 1).unwrap());
+        assert_eq!((second.held(LOCKS), all.held(LOCKS)), (1, 6), "another's is held as before");
+        drop((held, anothers));
         assert_eq!((first.held(LOCKS), all.held(LOCKS)), (0, 0));
     }
 

@@ -173,7 +173,8 @@ impl LockTable {
         for lock in released {
             self.waiters.free(lock.id);
             match (&mut places, lock.place) {
-                (Some(places), Some(place)) => places.absorb(place),
+                // Of another account, it goes back alone.
+                (Some(places), Some(place)) => drop(places.absorb(place)),
                 (None, place) => places = place,
                 (Some(_), None) => {}
             }

@@ -232,7 +232,8 @@ impl Open {
     pub(crate) fn keep_place(&self, more: Option<Hold>) {
         let mut place = self.place.lock();
         if let (Some(place), Some(more)) = (place.as_mut(), more) {
-            place.absorb(more);
+            let anothers = place.absorb(more);
+            debug_assert!(anothers.is_none(), "a place and another of it are one user's");
         }
     }
 

@@ -16,53 +16,58 @@ impl Link {
         let Some(holder) = self.holder() else { return self.cut() };
         let whose = (&self.account, &holder);
         let room = Room::try_take(whose, Resource::Notices, 1);
-        let room = room.or_else(|| {
-            let of_connection = || Room::try_take_of_connection(whose, Resource::Notices, 1);
-            self.cut_fullest(&holder, Resource::Notices, 1).then(of_connection).flatten()
-        });
+        let room = room.or_else(|| self.room_of_others(&holder, Resource::Notices, 1));
         match room {
             Some(room) => self.deliver(Parcel { frame, room: Some(room) }),
             None => self.cut(),
         }
     }
 
-    /// Ends the connection that holds most, of those that share the bound of which `amount` more is not left. False if
-    /// it is this one. Those that hold a message of which the rest comes slowly, or not at all, end first: if
-    /// they return enough, no other does.
-    ///
-    /// All connections are gone through once for each that ends, not for each time: the one that was told to end is
-    /// taken for the fullest as long as it holds more than this one.
-    pub(crate) fn cut_fullest(&self, holder: &Account, what: Resource, amount: usize) -> bool {
-        if self.is_cut() || self.account.used_up(what, amount).is_some() {
-            return false;
-        }
-        // Some may have left meanwhile.
-        let Some(used_up) = holder.used_up(what, amount) else { return true };
-        let held = self.account.held(what);
-        if used_up.held_by_ending(what) > held {
-            return true;
+    /// Room of what others have used up: connections that hold most of it are told to end, and this one has at once what
+    /// they will give back. Those that hold a message of which the rest comes slowly, or not at all, end first. `None`:
+    /// this one has to end, as it holds most or as much as a connection may.
+    pub(crate) fn room_of_others(
+        &self,
+        holder: &Arc<Account>,
+        what: Resource,
+        amount: usize,
+    ) -> Option<Room> {
+        let whose = (&self.account, holder);
+        // Others may borrow meanwhile what was freed for this one.
+        (0..ATTEMPTS).find_map(|_| {
+            if self.is_cut() || self.account.used_up(what, amount).next().is_some() {
+                return None;
+            }
+            holder.used_up(what, amount).for_each(|account| self.end_others(account, what, amount));
+            Room::try_borrow(whose, what, amount)
+        })
+    }
+
+    // All connections are gone through once for each time that those which end hold less than was asked for.
+    fn end_others(&self, account: &Account, what: Resource, amount: usize) {
+        if account.may_lend(what, amount) {
+            return;
         }
         let mut links = self.shared.clients.all();
-        links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
+        links.retain(|link| {
+            !std::ptr::eq(&raw const **link, self)
+                && link.holder().is_some_and(|holder| holder.is_of(account))
+        });
         let count = |link: &Arc<Self>| link.account.held(what);
-        if what == Resource::Backlog {
-            let is_slow = |link: &&Arc<Self>| link.is_slow() && !std::ptr::eq(&***link, self);
-            let mut slow: Vec<_> = links.iter().filter(is_slow).collect();
-            // Those that were told before have room to return still.
-            slow.sort_by_key(|link| Reverse((link.is_cut(), count(link))));
-            let mut returned = 0;
-            for link in slow {
-                link.cut();
-                returned += count(link);
-                if returned >= amount {
-                    return true;
-                }
+        let held = self.account.held(what);
+        let is_slow = |link: &Arc<Self>| what == Resource::Backlog && link.is_slow();
+        // Those that were told before have room to return still.
+        links.sort_by_cached_key(|link| Reverse((link.is_cut(), is_slow(link), count(link))));
+        for link in links {
+            if !link.is_cut() && count(&link) <= if is_slow(&link) { 0 } else { held } {
+                continue;
+            }
+            link.cut();
+            account.add_ending(&link.account);
+            if account.may_lend(what, amount) {
+                return;
             }
         }
-        let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));
-        let fullest = fullest.filter(|link| count(link) > held);
-        used_up.set_ending(fullest.map_or(&self.account, |link| &link.account));
-        fullest.inspect(|link| link.cut()).is_some()
     }
 
     /// Notes whether the rest of a message of the peer comes slowly, or not at all.
@@ -93,6 +98,9 @@ impl Link {
         self.cut.notified().await;
     }
 }
+
+/// How often a connection looks for room that others take before it.
+const ATTEMPTS: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,11 @@ impl Link {
         self.user.get().or_else(|| self.guests.get()).cloned()
     }
 
+    /// Whether a user ever logged on over it.
+    pub(crate) fn has_had_user(&self) -> bool {
+        self.user.get().is_some()
+    }
+
     /// Whether a request was kept for which there was no room: none is read before there is some.
     pub(crate) fn is_crowded(&self) -> bool {
         self.is_crowded.load(Ordering::Relaxed)

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The bytes of a connection's user, or of all guests, may be used up by others. Then those end that hold a part of a
-//! message and are slow with the rest, or else the connection that holds most, and this one goes on: no peer is kept
-//! from sending by what others send.
+//! message and are slow with the rest, or else those that hold most, and this one goes on with what they give back: no
+//! peer is kept from sending by what others send.
 
 use std::sync::Arc;
 
@@ -51,18 +51,21 @@ impl Held {
         }
         // A stranger has what is not counted, and no more.
         let Some(holder) = self.link.holder() else { return Err(End::PeerTooManyRequests) };
+        // What a guest holds is a user's once that has logged on.
+        if self.room.as_ref().is_some_and(|room| !room.is_of(&holder)) {
+            (self.room, self.counted) = (None, 0);
+        }
         let more = (over - self.counted).next_multiple_of(PIECE);
         let whose = (&self.link.account, &holder);
         let what = Resource::Backlog;
-        let room = Room::try_take(whose, what, more).or_else(|| {
-            let goes_on = self.link.cut_fullest(&holder, what, more);
-            goes_on.then(|| Room::try_take_of_connection(whose, what, more)).flatten()
-        });
+        let room = Room::try_take(whose, what, more);
+        let room = room.or_else(|| self.link.room_of_others(&holder, what, more));
         let room = room.ok_or(End::PeerHoldsMost)?;
-        match &mut self.room {
+        let anothers = match &mut self.room {
             Some(held) => held.absorb(room),
-            None => self.room = Some(room),
-        }
+            None => self.room.replace(room),
+        };
+        debug_assert!(anothers.is_none(), "all of it is of one holder");
         self.counted += more;
         Ok(())
     }
@@ -191,6 +194,47 @@ mod tests {
         assert!(!honest.link.is_cut() && !quick.link.is_cut());
         let ended = half.iter().filter(|held| held.link.is_cut()).count();
         assert!((1..=600_000 / PIECE).contains(&ended), "no more than have to: {ended}");
+    }
+
+    #[tokio::test]
+    async fn what_a_connection_holds_that_was_a_guests_is_counted_for_the_user_who_logs_on_over_it()
+    {
+        let rig = Rig::new();
+        let link = silent_link(&rig, Some(&Identity::Guest { client: [1; 16] }));
+        let guests = link.holder().unwrap();
+        let mut held = Held::new(Arc::clone(&link));
+        held.set(BACKLOG_UNCOUNTED_MAX + 3 * PIECE).unwrap();
+        let user = rig.core.connections.accounts.of(&Identity::User("user".into()));
+        link.belong_to(Arc::clone(&user), false);
+        held.set(BACKLOG_UNCOUNTED_MAX + 5 * PIECE).unwrap();
+        let counted = || [&guests, &user, &link.account].map(|it| it.held(Resource::Backlog));
+        assert_eq!(counted(), [0, 5 * PIECE, 5 * PIECE]);
+        held.set(0).unwrap();
+        assert_eq!(counted(), [0, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn guests_that_send_side_by_side_hold_no_more_than_all_guests_may() {
+        let rig = Rig::new();
+        let who = Identity::Guest { client: [1; 16] };
+        let mut all: Vec<_> = (0..64).map(|_| Held::new(silent_link(&rig, Some(&who)))).collect();
+        let guests = all[0].link.holder().unwrap();
+        let (mut most, mut told) = (0, 0);
+        for mib in 1..28 {
+            for held in &mut all {
+                if !held.link.is_cut() {
+                    let _ = held.set(mib << 20);
+                }
+            }
+            let counted: usize = all.iter().map(|held| held.counted).sum();
+            assert_eq!(guests.held(Resource::Backlog), counted, "all of it is counted");
+            most = most.max(counted);
+            // Those that were told to end have returned what they held one turn later.
+            told += all.iter().filter(|held| held.link.is_cut()).count();
+            all.retain(|held| !held.link.is_cut());
+        }
+        assert!(told > 48, "{told}");
+        assert!(most <= 2 * BACKLOG_OF_GUESTS_MAX, "{most}");
     }
 
     #[tokio::test]

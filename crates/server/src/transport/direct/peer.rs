@@ -269,6 +269,15 @@ impl Peer {
             self.holder = smb.0.link().first_user();
             self.post_receives(turn)?;
         }
+        if self.is_authenticated && self.holder.is_none() && self.link.has_had_user() {
+            // A user has logged on over the connection of a guest.
+            self.holder = self.link.first_user();
+            if self.holder.is_some()
+                && let Some(account) = self.link.holder()
+            {
+                self.receives.move_to(&account);
+            }
+        }
         Ok(())
     }
 

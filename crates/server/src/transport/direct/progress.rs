@@ -2,7 +2,7 @@
 //! ([`crate::transport::patience`]).
 //!
 //! A peer that sends the rest of a message slowly goes on, but is the first to end where others find no room for their
-//! requests ([`Link::cut_fullest`]): it need not hold most.
+//! requests ([`Link::room_of_others`]): it need not hold most.
 
 use std::time::Instant;
 

@@ -48,6 +48,15 @@ impl Receives {
         if self.room.is_some() { self.post_up_to(engine, SLOTS) } else { Ok(0) }
     }
 
+    /// Counts them for `holder`, if they are counted for somebody else and it has room for them.
+    pub(super) fn move_to(&mut self, holder: &Arc<Account>) {
+        if self.room.as_ref().is_some_and(|room| !room.is_of(holder))
+            && let Some(room) = holder.try_take(Resource::Receives, BYTES)
+        {
+            self.room = Some(room);
+        }
+    }
+
     /// Whether all slots are posted.
     pub(super) fn are_all(&self) -> bool {
         self.room.is_some()
