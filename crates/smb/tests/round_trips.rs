@@ -201,8 +201,12 @@ proptest! {
             }
         }
         let _ = DirectoryEntry::parse_list(smb::info::FileInfoClass(class), &bytes);
-        let _ = FullEa::parse_list(&bytes);
-        let _ = EaNames::parse(&bytes);
+        // No list gives more bytes than it has.
+        let attributes = FullEa::parse_list(&bytes).unwrap_or_default();
+        let given = |ea: &FullEa<'_>| ea.name.len() + ea.value.len();
+        prop_assert!(attributes.iter().map(given).sum::<usize>() <= bytes.len());
+        let names = EaNames::parse(&bytes).map(|names| names.0).unwrap_or_default();
+        prop_assert!(names.iter().map(|name| name.len()).sum::<usize>() <= bytes.len());
         let _ = Stream::parse_list(&bytes);
         let _ = SecurityDescriptor::parse(&bytes);
         let _ = TransformHeader::parse(&bytes);

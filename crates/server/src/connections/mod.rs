@@ -23,7 +23,7 @@ pub(crate) mod window;
 pub(crate) mod work;
 
 pub(crate) use kept::{Frame, Kept};
-pub(crate) use link::{Agreed, Link};
+pub(crate) use link::{Agreed, Link, async_id_of};
 pub(crate) use logon::{Decision, Later, Logon};
 pub(crate) use outbox::{Outbox, Parcel, RemoteMemory, Transfer};
 pub(crate) use pending::Pending;

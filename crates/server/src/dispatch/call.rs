@@ -17,7 +17,7 @@ use super::prepared::Prepared;
 use super::{asked, persist};
 use crate::access::Tree;
 use crate::connections::kept::releases;
-use crate::connections::{Channel, Kept, Link, Pending, Session};
+use crate::connections::{Channel, Kept, Link, Pending, Session, async_id_of};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Push, Region};
 use crate::service::Core;
@@ -485,7 +485,7 @@ impl Call {
         if !self.may_pend || self.pending.async_id.load(Ordering::Acquire) != 0 {
             return;
         }
-        let id = self.link.next_async_id();
+        let id = async_id_of(self.header.message_id.0);
         self.pending.async_id.store(id, Ordering::Release);
         let mut out = Vec::new();
         let start = frame::begin(&mut out, self.sealed);

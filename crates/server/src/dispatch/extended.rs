@@ -11,11 +11,20 @@ use tree::{EA_NAME_MAX, ExtendedAttribute, ShareError};
 use crate::status::OrStatus as _;
 
 /// Reads a list a client wants set.
-pub(super) fn parse(list: &[u8]) -> Result<Vec<ExtendedAttribute>, NtStatus> {
-    let parsed = FullEa::parse_list(list).map_err(|_| NtStatus::EA_LIST_INCONSISTENT)?;
+pub(super) fn parse(list: &[u8]) -> Result<Vec<FullEa<'_>>, NtStatus> {
+    FullEa::parse_list(list).map_err(|_| NtStatus::EA_LIST_INCONSISTENT)
+}
+
+/// The same in memory of its own, for work that outlives the request.
+pub(super) fn own(list: &[FullEa<'_>]) -> Vec<ExtendedAttribute> {
     let own =
         |ea: &FullEa<'_>| ExtendedAttribute { name: ea.name.to_vec(), value: ea.value.to_vec() };
-    Ok(parsed.iter().map(own).collect())
+    list.iter().map(own).collect()
+}
+
+/// Bytes of all names.
+pub(super) fn names(list: &[FullEa<'_>]) -> usize {
+    list.iter().map(|ea| ea.name.len()).sum()
 }
 
 /// What a client asks for.

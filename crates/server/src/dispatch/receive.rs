@@ -134,6 +134,9 @@ impl Connection {
     ) -> Result<(), Violation> {
         smb::expect_direction(&header, false)?;
         if header.command == Command::CANCEL {
+            if self.stage != Stage::Negotiated {
+                return Err(Violation::PeerNotNegotiated);
+            }
             self.cancel(&header);
             return Ok(());
         }

@@ -94,6 +94,8 @@ struct Peer {
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
     out: Output,
+    /// By when it has to have logged on.
+    deadline: Instant,
     /// Set once the peer has closed its sending side: for so long others are waited for.
     patient_until: Option<Instant>,
     /// Rung when the connection has to make room for a newcomer.
@@ -117,7 +119,9 @@ impl Peer {
         if let Err(error) = rdma::watch_peer(&stream, core.connections.limits.silence_max) {
             warn!(peer = %address, %error, "whether this client vanishes is not watched");
         }
+        let deadline = core.now() + core.connections.limits.authentication_timeout;
         Self {
+            deadline: deadline.into(),
             stream,
             address,
             served: Served::new(Connection::streaming(Arc::clone(core), Arc::new(link)), admission),
@@ -143,8 +147,7 @@ impl Peer {
     }
 
     async fn converse(&mut self) -> Result<(), End> {
-        let patience = self.served.core().connections.limits.authentication_timeout;
-        let deadline = self.now() + patience;
+        let deadline = self.deadline;
         // One timer for all pauses: it is set again only when it has fired, not for each request.
         let pause = tokio::time::sleep(write_buffer::IDLE);
         tokio::pin!(pause);
@@ -161,6 +164,8 @@ impl Peer {
                         return self.finish().await;
                     }
                     was_busy = true;
+                    // Where something always comes, no timer fires.
+                    self.check_stranger()?;
                     let heard = self.served.core().connections.reactor.begin();
                     self.served.link().hear(heard);
                     let mut begun = Some(heard);
@@ -206,6 +211,14 @@ impl Peer {
 
     fn now(&self) -> Instant {
         self.served.core().now().into()
+    }
+
+    /// Whoever has not logged on in time is ended, whatever it sends or takes.
+    fn check_stranger(&self) -> Result<(), End> {
+        match self.served.is_stranger() && self.now() >= self.deadline {
+            true => Err(End::PeerSlowToAuthenticate),
+            false => Ok(()),
+        }
     }
 
     /// Whether there is something to look after when nothing comes.
@@ -439,6 +452,7 @@ impl Peer {
             if is_writable && self.out.send(&self.stream).await? {
                 return Ok(());
             }
+            self.check_stranger()?;
             // Those that stand behind in the queue count, too.
             let wanted = || link.wanted_answers();
             if patience.is_over(self.now(), self.out.taken(&self.stream)?, wanted) {
@@ -578,6 +592,22 @@ mod tests {
             let first = after_turns.iter().find(|count| **count > 0).unwrap();
             assert!(*first > 100, "{after_turns:?}");
         });
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_sends_without_a_pause_is_ended_in_time() {
+        let rig = Rig::new();
+        let (_stop, stopped) = watch::channel(false);
+        let (mut peer, mut client) = connected(&rig, stopped);
+        // All of it is there whenever the server looks.
+        client.write_all(&requests(400)).unwrap();
+        peer.deadline = peer.now();
+        let ended = peer.converse().await;
+        assert!(matches!(ended, Err(End::PeerSlowToAuthenticate)), "{ended:?}");
+        // Nor by taking its answers slowly.
+        peer.out.bytes().resize(64 << 20, 0);
+        let ended = peer.write().await;
+        assert!(matches!(ended, Err(End::PeerSlowToAuthenticate)), "{ended:?}");
     }
 
     #[tokio::test]

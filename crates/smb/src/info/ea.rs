@@ -83,7 +83,7 @@ impl<'a> EaNames<'a> {
     }
 }
 
-/// Walks a chain of `next` offsets; `take` reads what follows one.
+/// Walks a chain of entries; `take` reads what follows the offset of the next one, and no byte of that one.
 fn entries<'a, T>(
     bytes: &'a [u8],
     fixed: usize,
@@ -93,25 +93,36 @@ fn entries<'a, T>(
     let mut rest = bytes;
     while !rest.is_empty() {
         wire::limit(Field::Entries, list.len() + 1, EA_LIST_MAX)?;
-        let mut reader = Reader::new(rest);
-        let offset = reader.u32()?;
-        list.push(take(reader)?);
-        if offset == 0 {
-            break;
-        }
-        if !offset.is_multiple_of(4) {
+        let (entry, others) = wire::split_record(rest, fixed)?;
+        if !entry.len().is_multiple_of(4) && !others.is_empty() {
+            let offset = wire::length32(entry.len());
             return Err(ParseError::PeerAlignment { field: Field::Next, offset, align: 4 });
         }
-        let outside =
-            ParseError::PeerOffset { field: Field::Next, offset, length: 0, got: rest.len() };
-        let next = usize::try_from(offset).map_err(|_| outside)?;
-        if next < fixed || next >= rest.len() {
-            return Err(outside);
-        }
-        rest = &rest[next..];
+        let mut reader = Reader::new(entry);
+        reader.u32()?;
+        list.push(take(reader)?);
+        rest = others;
     }
     Ok(list)
 }
 
 /// Attributes of one list; a file has at most 64 KiB of them.
 pub const EA_LIST_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_an_ea_list_that_overlap_are_refused() {
+        // Typed from MS-FSCC §2.4.15: two entries of 8 bytes whose values would be what follows both of them.
+        let mut list = b"\x08\0\0\0\0\x01\x10\0\0\0\0\0\0\x01\x10\0A\0".to_vec();
+        list.extend_from_slice(&[7; 16]);
+        assert!(FullEa::parse_list(&list).is_err());
+        assert_eq!(FullEa::parse_list(&list[8..]).unwrap()[0].value, [7; 16]);
+        // The same of names: the first would end in the second entry.
+        let names = b"\x08\0\0\0\x04AAA\0\0\0\0\x01B\0";
+        assert!(EaNames::parse(names).is_err());
+        assert_eq!(EaNames::parse(&names[8..]).unwrap().0, [b"B"]);
+    }
+}

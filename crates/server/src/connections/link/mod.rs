@@ -22,6 +22,7 @@ use smb::negotiate::Dialect;
 use tokio::sync::Notify;
 
 pub(crate) use self::agreed::Agreed;
+pub(crate) use self::requests::async_id_of;
 use super::Connections;
 use super::outbox::{Outbox, Parcel, RemoteMemory};
 use super::pending::Pending;
@@ -54,7 +55,6 @@ pub(crate) struct Link {
     gone: AtomicBool,
     /// Somebody was asked for caching over it.
     asked: AtomicBool,
-    next_async: AtomicU64,
     /// What its requests and answers hold.
     pub(crate) account: Arc<Account>,
     /// The first user who has logged on, and guests if any has.
@@ -99,7 +99,6 @@ impl Link {
             pending: Mutex::default(),
             gone: AtomicBool::new(false),
             asked: AtomicBool::new(false),
-            next_async: AtomicU64::new(1),
             account: Account::of_connection(),
             user: OnceLock::new(),
             guests: OnceLock::new(),

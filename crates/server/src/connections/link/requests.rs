@@ -29,11 +29,6 @@ impl Link {
         self.pending.lock().remove(&message_id);
     }
 
-    /// A fresh async id, never 0.
-    pub(crate) fn next_async_id(&self) -> u64 {
-        self.next_async.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// CANCEL by message id: MS-SMB2 §3.3.5.16. Nothing is answered, found or not.
     pub(crate) fn cancel_message(&self, message_id: u64) {
         if let Some(pending) = self.pending.lock().get(&message_id) {
@@ -41,12 +36,13 @@ impl Link {
         }
     }
 
-    /// CANCEL by async id.
+    /// CANCEL by async id: one look, however many requests wait. A CANCEL costs no credits.
     pub(crate) fn cancel_async(&self, async_id: u64) {
-        let matches = |pending: &&Arc<Pending>| {
-            async_id != 0 && pending.async_id.load(Ordering::Acquire) == async_id
-        };
-        if let Some(pending) = self.pending.lock().values().find(matches) {
+        let message_id = message_id_of(async_id);
+        if let Some(pending) = self.pending.lock().get(&message_id)
+            && async_id != 0
+            && pending.async_id.load(Ordering::Acquire) == async_id
+        {
             pending.cancel();
         }
     }
@@ -66,5 +62,38 @@ impl Link {
         let ends =
             |pending: &&Arc<Pending>| pending.session_id() == session_id && !pending.outlives();
         pending.values().filter(ends).for_each(|pending| pending.cancel());
+    }
+}
+
+/// The async id of a request: never 0, as no request has the last message id (MS-SMB2 §3.2.5.1.2 reserves it).
+pub(crate) fn async_id_of(message_id: u64) -> u64 {
+    message_id.wrapping_add(1)
+}
+
+fn message_id_of(async_id: u64) -> u64 {
+    async_id.wrapping_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::push::tests::rig::{Rig, silent_link};
+
+    #[tokio::test]
+    async fn a_cancel_of_an_async_id_ends_that_request_alone() {
+        let link = silent_link(&Rig::new(), None);
+        let pending: Vec<_> = (5..8).map(|id| link.add_pending(id, 1)).collect();
+        let is_cancelled = |at: usize| {
+            let mut waits = std::pin::pin!(pending[at].cancelled());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            waits.as_mut().poll(&mut context).is_ready()
+        };
+        // Nobody was told of it yet.
+        link.cancel_async(async_id_of(6));
+        link.cancel_async(0);
+        assert!(!(0..3).any(is_cancelled));
+        pending[1].async_id.store(async_id_of(6), Ordering::Release);
+        link.cancel_async(async_id_of(6));
+        assert_eq!([0, 1, 2].map(is_cancelled), [false, true, false]);
     }
 }

@@ -250,7 +250,7 @@ fn finish_opening(
         let leave = wish.may_overwrite()?;
         // As with NTFS the streams go, and what is said of the file begins anew.
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
-        let (extended, allocation) = (&wish.extended[..], wish.allocation);
+        let (extended, allocation) = (&wish.extended()?[..], wish.allocation);
         share.begin_anew(leave, &entry, Anew { attributes, extended, allocation }).or_status()?;
         action = wish.overwriting_action();
     }

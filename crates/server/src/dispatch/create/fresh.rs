@@ -51,7 +51,7 @@ pub(super) fn create(
     if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
         entry.set_allocation(allocation).or_status()?;
     }
-    entry.set_extended_attributes(fresh.furnish, &wish.extended).or_status()?;
+    entry.set_extended_attributes(fresh.furnish, &wish.extended()?).or_status()?;
     fresh.set_permissions(wish)?;
     let sharing = wish.sharing(wish.grant.of_new());
     let record = new_record(files, wish, share, sharing, fresh.path.clone(), entry.key())?;

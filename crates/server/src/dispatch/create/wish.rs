@@ -32,7 +32,10 @@ pub(super) struct Wish {
     pub(super) serial: OpenSerial,
     pub(super) path: SharePath,
     pub(super) stream: StreamPart,
-    pub(super) extended: Vec<ExtendedAttribute>,
+    /// As they came, of a file that is made or overwritten.
+    extended: Box<[u8]>,
+    /// Bytes of their names.
+    extended_names: usize,
     pub(super) disposition: CreateDisposition,
     pub(super) attributes: DosAttributes,
     pub(super) allocation: Option<u64>,
@@ -128,7 +131,8 @@ impl Wish {
             serial,
             path,
             stream,
-            extended: Vec::new(),
+            extended: Box::default(),
+            extended_names: 0,
             disposition,
             // A file that nobody may write is read-only by its mode, which may change again.
             attributes: match posix {
@@ -203,7 +207,11 @@ impl Wish {
                         posix::mode_of(&given).filter(|mode| *mode != MODE_PERMISSIONS);
                 }
                 CreateRequestContext::ExtendedAttributes(list) => {
-                    self.extended = extended::parse(list)?;
+                    let named = extended::parse(list)?;
+                    if self.creates() || self.overwrites() {
+                        self.extended = (*list).into();
+                        self.extended_names = extended::names(&named);
+                    }
                 }
                 // Durability is looked at before: see the module of that name.
                 _ => {}
@@ -248,8 +256,12 @@ impl Wish {
 
     /// Whether it is much work to carry out, whatever it finds.
     pub(super) fn is_much(&self) -> bool {
-        let names: usize = self.extended.iter().map(|attribute| attribute.name.len()).sum();
-        self.allocation.is_some_and(tree::is_much) || names > EA_NAMES_INLINE_MAX
+        self.allocation.is_some_and(tree::is_much) || self.extended_names > EA_NAMES_INLINE_MAX
+    }
+
+    /// Extended attributes of a file that is made or overwritten.
+    pub(super) fn extended(&self) -> Result<Vec<ExtendedAttribute>, NtStatus> {
+        Ok(extended::own(&extended::parse(&self.extended)?))
     }
 
     /// Makes what is not there.

@@ -18,7 +18,7 @@ use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use tracing::warn;
-use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming, Share, SharePath};
+use tree::{BasicChange, DosAttributes, InlineIo, Naming, Share, SharePath};
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
@@ -108,7 +108,7 @@ async fn file(
             set_mode(open, buffer)
         }
         FileInfoClass::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
-        FileInfoClass::FULL_EA => set_attributes(call, open, extended::parse(buffer)?).await,
+        FileInfoClass::FULL_EA => set_attributes(call, open, buffer).await,
         FileInfoClass::SHORT_NAME => Err(NtStatus::NOT_SUPPORTED),
         _ => Err(NtStatus::INVALID_INFO_CLASS),
     }
@@ -154,14 +154,11 @@ fn set_mode(open: &Open, buffer: &[u8]) -> Result<(), NtStatus> {
     Ok(())
 }
 
-async fn set_attributes(
-    call: &Call,
-    open: &Arc<Open>,
-    list: Vec<ExtendedAttribute>,
-) -> Result<(), NtStatus> {
+async fn set_attributes(call: &Call, open: &Arc<Open>, list: &[u8]) -> Result<(), NtStatus> {
     let leave = access::admit(open, Set::ExtendedAttributes)?;
+    let list = extended::parse(list)?;
     let entry = Arc::clone(&open.entry);
-    let names = list.iter().map(|attribute| attribute.name.len()).sum();
+    let (names, list) = (extended::names(&list), extended::own(&list));
     let work = move || entry.set_extended_attributes(leave, &list);
     call.changing(open, open.entry.inline_to_set_attributes(names), work).await?.or_status()
 }
