@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod bench_local;
+mod closed;
 mod config;
 mod control;
 mod demo;

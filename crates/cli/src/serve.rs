@@ -135,15 +135,18 @@ fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
 /// A share in one line.
 fn described(share: &Share, class: DurabilityClass) -> String {
     let mut text = format!("share {}: {}, class {class}", share.name, share.path.display());
-    match (&*share.users, &*share.readers) {
-        ([], []) => text.push_str(", for everybody who can log on"),
-        (users, readers) => {
-            for (what, names) in [("users", users), ("readers", readers)] {
-                if !names.is_empty() {
-                    text.push_str(&format!(", {what} {}", names.join(" ")));
-                }
-            }
+    let named = [("users", &share.users), ("readers", &share.readers)];
+    for (what, names) in named.into_iter().filter_map(|(what, names)| Some((what, names.as_ref()?)))
+    {
+        if !names.is_empty() {
+            text.push_str(&format!(", {what} {}", names.join(" ")));
         }
+    }
+    let names = named.map(|(_, names)| names.as_ref().map(Vec::len));
+    match names {
+        [None, None] => text.push_str(", for everybody who can log on"),
+        [None | Some(0), None | Some(0)] => text.push_str(", for nobody with an account"),
+        _ => {}
     }
     let marks = [
         (share.guests == Some(Guests::Read), ", guests read"),
@@ -270,6 +273,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
     if let Some(silence) = settings.keepalive {
         limits.silence_max = Some(silence).filter(|silence| !silence.is_zero());
     }
+    let users = options.store.private().fold(users(settings)?, Users::kept_in);
     Ok(ServerConfig {
         signing: match settings.signing {
             Signing::Always => SigningPolicy::Required,
@@ -283,7 +287,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
-        users: users(settings)?,
+        users,
         limits,
         push,
         flash_budget: settings.flash_budget,

@@ -58,7 +58,7 @@ pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
             "only devices of persistent memory (devdax) that the server's user may open are served",
         ),
         ShareOpenError::ConfigPrivateFile { .. } => Some(
-            "config, users file, keytab and persistent_opens lie outside of every share: in /var/lib/landfast, say",
+            "config, users file, keytab, persistent_opens and all of a store lie outside of every share: in /var/lib/landfast, say",
         ),
         ShareOpenError::ConfigTier { .. } => Some(
             "name a directory that is there, on flash or persistent memory, and let the user of the server write it",

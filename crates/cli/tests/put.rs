@@ -31,6 +31,18 @@ fn half_done(fixture: &Fixture, target: &str) -> Child {
 }
 
 #[test]
+fn a_put_without_standard_input_replaces_nothing() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
+    let output = shell.arg(fixture.url("f")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("standard input"), "{}", said(&output));
+    assert_eq!(std::fs::read(fixture.remote("f")).unwrap(), b"old");
+}
+
+#[test]
 fn a_put_ended_by_a_signal_leaves_only_the_old_file() {
     for (stop, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let fixture = Fixture::start();

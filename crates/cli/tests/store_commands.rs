@@ -57,6 +57,27 @@ impl Site {
 }
 
 #[test]
+fn a_server_whose_store_lies_in_a_share_does_not_start() {
+    let site = Site::new();
+    let share = format!("data={}", site.path("share").display());
+    let (outside, inside) = (site.path("outside"), site.path("share/not/there/yet"));
+    for (pieces, meta, key) in [
+        (&inside, &outside, &outside),
+        (&outside, &inside, &outside),
+        (&outside, &outside, &inside),
+    ] {
+        let mut command = program(&["serve", "--share", &share, "--user", "alice:secret"]);
+        command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
+        command.args(["--control", "off", "--store"]).arg(pieces);
+        command.arg("--store-meta").arg(meta).arg("--store-key").arg(key);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains("share/not/there/yet"), "{}", said(&output));
+        assert!(!inside.exists() && !outside.exists(), "nothing was made");
+    }
+}
+
+#[test]
 fn a_server_with_a_store_beside_its_shares_has_its_regions_after_a_kill() {
     let site = Site::new();
     let server = site.serve();

@@ -60,11 +60,10 @@ pub struct ShareConfig {
     /// Every change of bytes and lengths, and every new or changed name, is durable before it is answered, whatever the
     /// client asks: for a share that another machine takes over. Removed names may come back after a crash.
     pub write_through: bool,
-    /// Users who may enter and do what the share allows; if this and `readers` are empty, every
-    /// user.
-    pub users: Vec<String>,
-    /// Users who may enter and only read.
-    pub readers: Vec<String>,
+    /// Users who may enter and do what the share allows. `None` for this and for `readers`: every user.
+    pub users: Option<Vec<String>>,
+    /// Users who may enter and only read. A list without a name lets nobody in.
+    pub readers: Option<Vec<String>>,
     /// The rights of users without proof of identity: with an unknown name, or no name. Their sessions
     /// have no keys: nothing of them is signed or encrypted.
     pub guests: Admission,
@@ -98,8 +97,8 @@ impl ShareConfig {
             read_only: false,
             encrypt_required: false,
             write_through: false,
-            users: Vec::new(),
-            readers: Vec::new(),
+            users: None,
+            readers: None,
             guests: Admission::Refused,
             persistent_opens: None,
             devices: Vec::new(),

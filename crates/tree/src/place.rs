@@ -30,8 +30,13 @@ impl Share {
     /// A part of the share that is mounted elsewhere too is not.
     pub fn contains(&self, path: &Path) -> bool {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // A link is replaced in its own directory and read at its target.
-        let made = std::fs::canonicalize(parent.unwrap_or_else(|| Path::new("."))).ok();
+        // A link is replaced in its own directory and read at its target. A directory that is not there yet will lie in
+        // the lowest that is.
+        let mut above = parent.unwrap_or_else(|| Path::new(".")).ancestors();
+        let made = above.find_map(|directory| {
+            let is_here = directory.as_os_str().is_empty();
+            std::fs::canonicalize(if is_here { Path::new(".") } else { directory }).ok()
+        });
         let read = std::fs::canonicalize(path).ok();
         let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
         made.iter().chain(&read).any(|place| place.ancestors().any(is_top))

@@ -20,9 +20,15 @@ pub(super) struct Policy {
 
 #[derive(Debug)]
 struct People {
+    /// Nobody else may enter; `None`: every user.
+    named: Option<Named>,
+    guests: Admission,
+}
+
+#[derive(Debug)]
+struct Named {
     users: Vec<String>,
     readers: Vec<String>,
-    guests: Admission,
 }
 
 impl Policy {
@@ -53,13 +59,11 @@ impl Policy {
 
     pub(super) fn admits(&self, user: &str) -> Admission {
         let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
-        let people = self.people();
-        if people.users.contains(&user) || (people.users.is_empty() && people.readers.is_empty()) {
-            Admission::Full
-        } else if people.readers.contains(&user) {
-            Admission::Reading
-        } else {
-            Admission::Refused
+        match &self.people().named {
+            None => Admission::Full,
+            Some(named) if named.users.contains(&user) => Admission::Full,
+            Some(named) if named.readers.contains(&user) => Admission::Reading,
+            Some(_) => Admission::Refused,
         }
     }
 
@@ -77,8 +81,12 @@ impl Policy {
 
 impl People {
     fn of(config: &ShareConfig) -> Self {
-        let lower = |names: &[String]| names.iter().map(|name| name.to_lowercase()).collect();
-        Self { users: lower(&config.users), readers: lower(&config.readers), guests: config.guests }
+        let lower = |names: &Option<Vec<String>>| {
+            names.iter().flatten().map(|name| name.to_lowercase()).collect()
+        };
+        let is_for_all = config.users.is_none() && config.readers.is_none();
+        let (users, readers) = (lower(&config.users), lower(&config.readers));
+        Self { named: (!is_for_all).then_some(Named { users, readers }), guests: config.guests }
     }
 }
 

@@ -67,10 +67,10 @@ pub(crate) struct Share {
     /// Every change is durable before it is answered.
     #[serde(default)]
     pub(crate) write_through: bool,
-    #[serde(default)]
-    pub(crate) users: Vec<String>,
-    #[serde(default)]
-    pub(crate) readers: Vec<String>,
+    /// Who may enter; without this and `readers` everybody who can log on, with an empty list nobody.
+    pub(crate) users: Option<Vec<String>>,
+    /// Who may enter and read.
+    pub(crate) readers: Option<Vec<String>>,
     /// The rights of users without an account; `None`: no rights.
     pub(crate) guests: Option<Guests>,
     /// The directory that records opens which survive a crash of the server.
@@ -102,8 +102,8 @@ impl Share {
             read_only: false,
             encrypt: false,
             write_through: false,
-            users: Vec::new(),
-            readers: Vec::new(),
+            users: None,
+            readers: None,
             guests: None,
             persistent_opens: None,
             devices: Vec::new(),

@@ -34,8 +34,8 @@ fn distinct(what: &'static str, users: &[User]) -> Result<BTreeSet<String>, Fail
 
 /// Refuses a share that gives one user two different rights.
 pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
-    let users: BTreeSet<_> = share.users.iter().map(|name| name.to_lowercase()).collect();
-    match share.readers.iter().find(|name| users.contains(&name.to_lowercase())) {
+    let users: BTreeSet<_> = share.users.iter().flatten().map(|name| name.to_lowercase()).collect();
+    match share.readers.iter().flatten().find(|name| users.contains(&name.to_lowercase())) {
         None => Ok(()),
         Some(name) => Err(Failure::ConfigValue {
             what: "readers",
@@ -62,7 +62,7 @@ pub(super) fn check_volumes(shares: &[Share]) -> Result<(), Failure> {
 /// [`check_name`].
 pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut seen = BTreeSet::new();
-    let names = share.users.iter().chain(&share.readers).map(String::as_str);
+    let names = share.users.iter().chain(&share.readers).flatten().map(String::as_str);
     let is_strange = |name: &str| check_name(name).is_err() || !knows(name);
     names.filter(|name| is_strange(name) && seen.insert(name.to_lowercase())).collect()
 }
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn a_name_that_is_user_and_reader_of_a_share_is_refused() {
         let mut share = Share::new("data", "/srv".into());
-        share.users = vec!["alice".to_owned()];
-        share.readers = vec!["bob".to_owned()];
+        share.users = Some(vec!["alice".to_owned()]);
+        share.readers = Some(vec!["bob".to_owned()]);
         check_share(&share).unwrap();
-        share.readers.push("Alice".to_owned());
+        share.readers = Some(vec!["bob".to_owned(), "Alice".to_owned()]);
         check_share(&share).unwrap_err();
         assert_eq!(strangers(&share, |name| name == "bob"), ["alice"]);
-        share.users.push("bob@corp".to_owned());
+        share.users = Some(vec!["alice".to_owned(), "bob@corp".to_owned()]);
         assert_eq!(strangers(&share, |name| name.starts_with("bob")), ["alice", "bob@corp"]);
     }
 }

@@ -1,10 +1,10 @@
 //! Standard output, whose reader may have gone: `landfast ls ... | head -1`.
 
-mod closed;
-
 use std::borrow::Cow;
 use std::io::{self, Write as _};
+use std::path::Path;
 
+use crate::closed;
 use crate::failure::Failure;
 
 /// Writes text as it is.
@@ -18,8 +18,20 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// The program was started without standard output.
 pub(crate) fn check() -> Result<(), Failure> {
-    if closed::was_closed() {
+    if closed::is_output_closed() {
         return Err(Failure::Output(rustix::io::Errno::BADF.into()));
+    }
+    Ok(())
+}
+
+/// Refuses to read from where nothing can come, which would seem to be an input of no bytes.
+///
+/// # Errors
+/// The program was started without standard input.
+pub(crate) fn check_input() -> Result<(), Failure> {
+    if closed::is_input_closed() {
+        let closed = rustix::io::Errno::BADF.into();
+        return Err(Failure::local("cannot read", Path::new("standard input"))(closed));
     }
     Ok(())
 }

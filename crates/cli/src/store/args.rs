@@ -78,6 +78,16 @@ pub(crate) struct Serving {
     pub(crate) store_capacity: Option<u64>,
 }
 
+impl Serving {
+    /// Directories and files of the store that no share may contain: the key opens all of it, and pieces are bytes of
+    /// regions.
+    pub(crate) fn private(&self) -> impl Iterator<Item = PathBuf> {
+        let meta = self.store_meta.as_deref().filter(|place| !place.contains("://"));
+        let meta = meta.map(PathBuf::from);
+        [self.store.clone(), self.store_key.clone(), meta].into_iter().flatten()
+    }
+}
+
 /// Options of `landfast store serve`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServeStore {

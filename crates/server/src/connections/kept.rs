@@ -208,12 +208,27 @@ pub(crate) fn releases(command: Command) -> bool {
     giving.contains(&command)
 }
 
+/// What a compound counts as, which has a request at least: it releases something if all its requests do.
+pub(crate) fn counts_as(commands: impl Iterator<Item = Command> + Clone) -> Option<Command> {
+    commands.clone().find(|command| !releases(*command)).or_else(|| commands.clone().next())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::Identity;
     use crate::limits::{RELEASES_PER_CONNECTION_MAX, REQUESTS_PER_CONNECTION_MAX};
     use crate::push::tests::rig::Rig;
+
+    #[test]
+    fn a_compound_releases_something_if_all_its_requests_do() {
+        let (close, read) = (Command::CLOSE, Command::READ);
+        for (commands, expected) in
+            [(&[close, close][..], close), (&[close, read, close], read), (&[read], read)]
+        {
+            assert_eq!(counts_as(commands.iter().copied()), Some(expected), "{commands:?}");
+        }
+    }
 
     #[tokio::test]
     async fn where_there_is_no_room_so_many_requests_that_release_something_are_kept_and_no_more() {

@@ -27,6 +27,7 @@ use super::job::{Element, Job};
 use super::proof::{Proof, Proven, Unproven, relate};
 use super::router::{Now, answer_now};
 use super::{asked, negotiate, session_setup};
+use crate::connections::kept::counts_as;
 use crate::connections::{Channel, Frame};
 
 impl Connection {
@@ -109,9 +110,8 @@ impl Connection {
         if self.stage != Stage::Negotiated {
             return Err(Violation::PeerNotNegotiated);
         }
-        if let Some(first) = elements.first() {
+        if let Some(command) = counts_as(elements.iter().map(|one| one.header.command)) {
             let (core, link) = (Arc::clone(&self.core), Arc::clone(&self.link));
-            let command = first.header.command;
             let whose = elements.iter().find_map(Element::channel);
             let whose = whose.map(|channel| &channel.session.account);
             let fetched = |one: &Element| {

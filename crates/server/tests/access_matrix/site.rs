@@ -62,8 +62,10 @@ impl Site {
                 config.shares.push(ShareConfig {
                     read_only: share == Share::ReadOnly,
                     encrypt_required: share.is_sealed(),
-                    users: [Person::Owner, Person::Writer].map(|who| who.account().into()).into(),
-                    readers: vec![Person::Reader.account().into()],
+                    users: Some(
+                        [Person::Owner, Person::Writer].map(|who| who.account().into()).into(),
+                    ),
+                    readers: Some(vec![Person::Reader.account().into()]),
                     guests: Admission::Reading,
                     ..ShareConfig::new(share.name(), &path)
                 });

@@ -42,21 +42,25 @@ fn a_few_mistakes_are_forgiven() {
 }
 
 #[test]
-fn a_share_lets_in_its_users_and_its_readers_only_read() {
+fn a_share_lets_in_its_users_and_its_readers_only_read_and_an_empty_list_is_nobody() {
     let fixture = Fixture::start_with(|config| {
         let path = config.shares[0].path.clone();
         let share = |name: &str, users: &[&str], readers: &[&str]| ShareConfig {
-            users: users.iter().map(|&user| user.to_owned()).collect(),
-            readers: readers.iter().map(|&user| user.to_owned()).collect(),
+            users: Some(users.iter().map(|&user| user.to_owned()).collect()),
+            readers: Some(readers.iter().map(|&user| user.to_owned()).collect()),
             ..ShareConfig::new(name, path.clone())
         };
         config.shares.push(share("mine", &["USER"], &[]));
         config.shares.push(share("read", &["other"], &["User"]));
         config.shares.push(share("theirs", &["other"], &[]));
+        config.shares.push(share("nobodys", &[], &[]));
+        config.shares.push(ShareConfig { readers: None, ..share("noones", &[], &[]) });
         config.users = Users::with_passwords([("user", "secret"), ("other", "secret")]);
     });
     let mut wire = fixture.client(1);
-    assert_eq!(wire.enter("theirs"), NtStatus::ACCESS_DENIED);
+    for name in ["theirs", "nobodys", "noones"] {
+        assert_eq!(wire.enter(name), NtStatus::ACCESS_DENIED, "{name}");
+    }
     assert_eq!(wire.enter("mine"), NtStatus::SUCCESS);
     assert_eq!(wire.open("f", |_| {}).status, NtStatus::SUCCESS);
     let path = Name::new("\\\\127.0.0.1\\read").unwrap();

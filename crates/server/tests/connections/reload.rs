@@ -94,8 +94,8 @@ fn who_may_only_read_from_now_on_writes_nothing_more() {
     let (mut reader, mut stays) = (fixture.client(1), fixture.other());
     let (id, kept) = (written(&mut reader, "f"), written(&mut stays, "g"));
     let share = ShareConfig {
-        users: vec!["Other".to_owned()],
-        readers: vec!["USER".to_owned()],
+        users: Some(vec!["Other".to_owned()]),
+        readers: Some(vec!["USER".to_owned()]),
         ..fixture.data()
     };
     assert_eq!(fixture.reload(both(), vec![share]).sessions_ended, 1);
@@ -117,7 +117,7 @@ fn whatever_a_share_takes_back_ends_the_sessions_in_it() {
     let stricter: [fn(&mut ShareConfig); 4] = [
         |share| share.read_only = true,
         |share| share.encrypt_required = true,
-        |share| share.users = vec!["other".to_owned()],
+        |share| share.users = Some(vec!["other".to_owned()]),
         |share| share.name = "elsewhere".to_owned(),
     ];
     for (number, change) in stricter.into_iter().enumerate() {
@@ -148,8 +148,8 @@ fn a_guest_loses_the_session_when_its_share_takes_none() {
 #[test]
 fn more_rights_end_no_session_and_count_at_once() {
     let fixture = Fixture::start_with(|config| {
-        config.shares[0].readers = vec!["user".to_owned()];
-        config.shares[0].users = vec!["other".to_owned()];
+        config.shares[0].readers = Some(vec!["user".to_owned()]);
+        config.shares[0].users = Some(vec!["other".to_owned()]);
     });
     let mut wire = fixture.client(1);
     let more = tempfile::tempdir().unwrap();

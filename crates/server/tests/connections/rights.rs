@@ -21,7 +21,7 @@ fn started() -> Fixture {
             fs::write(path.join(name), name).unwrap();
         }
         let guests = Admission::Reading;
-        let readers = vec!["user".to_owned()];
+        let readers = Some(vec!["user".to_owned()]);
         config.shares.push(ShareConfig { guests, readers, ..ShareConfig::new("read", &path) });
         config.shares.push(ShareConfig::new("top", path.join("top")));
     })

@@ -221,14 +221,14 @@ fn a_persistent_open_whose_user_lost_its_rights_stays_lost() {
     let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
-    let user = || vec!["user".to_owned()];
+    let user = || Some(vec!["user".to_owned()]);
     let reads = server.crash_into(|config| config.shares[0].readers = user());
     assert_eq!(reads.fixture.running.status().orphans, 0);
     let mut again = reads.fixture.client(1);
     assert!(take_back(&mut again, "f", opened.id).status.is_error());
     let frozen = server.crash_into(|config| config.shares[0].read_only = true);
     assert_eq!(frozen.fixture.running.status().orphans, 0);
-    let gone = server.crash_into(|config| config.shares[0].users = vec!["other".to_owned()]);
+    let gone = server.crash_into(|config| config.shares[0].users = Some(vec!["other".to_owned()]));
     assert_eq!(gone.fixture.running.status().orphans, 0);
     // The others would have it back.
     let kept = server.crash_into(|config| config.shares[0].users = user());

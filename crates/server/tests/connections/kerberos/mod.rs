@@ -29,7 +29,7 @@ fn start(keytab: &Path) -> Fixture {
         for (name, users, readers) in
             [("hers", vec!["alice"], vec![]), ("his", vec![], vec!["bob"])]
         {
-            let strings = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+            let strings = |names: Vec<&str>| Some(names.into_iter().map(str::to_owned).collect());
             let mut share = ShareConfig::new(name, &path);
             (share.users, share.readers) = (strings(users), strings(readers));
             config.shares.push(share);
