@@ -34,7 +34,7 @@ fn half_done(fixture: &Fixture, target: &str) -> Child {
 fn a_put_without_standard_input_replaces_nothing() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
     let output = shell.arg(fixture.url("f")).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

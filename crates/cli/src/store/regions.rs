@@ -90,7 +90,7 @@ fn read(options: &Read) -> Result<(), Failure> {
 
 fn write(options: &Write) -> Result<(), Failure> {
     let region = map(&options.used, Rights::READ | Rights::WRITE)?;
-    crate::output::check_input()?;
+    output::check_input()?;
     let mut input = std::io::stdin().lock();
     let mut at = options.offset;
     let mut buffer = vec![0; CHUNK];

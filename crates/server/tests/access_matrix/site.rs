@@ -70,7 +70,7 @@ impl Site {
                     ..ShareConfig::new(share.name(), &path)
                 });
                 config.shares.push(ShareConfig {
-                    users: vec![Person::Owner.account().into()],
+                    users: Some(vec![Person::Owner.account().into()]),
                     ..ShareConfig::new(share.keepers(), path)
                 });
             }
