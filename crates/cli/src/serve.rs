@@ -20,6 +20,7 @@ use crate::args::{Serve, Signing};
 use crate::config::{self, Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::files::off_thread;
 use crate::metrics::{Endpoint, of_server};
 use crate::run_as::{self, Doors};
 use crate::volume::SharedVolumes;
@@ -117,8 +118,7 @@ async fn serve(
 
 /// Prints what would be served, and takes and changes nothing.
 fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
-    let shares = settings.shares.iter().map(|share| share_config(share, settings)).collect();
-    let config = ServerConfig { shares, ..server_config(settings, options)? };
+    let config = next_start(settings, options)?;
     let classes = Server::check(&config)?;
     settings.shares.iter().try_for_each(SharedVolumes::look)?;
     warn_of_people(settings, &config.users);
@@ -175,8 +175,9 @@ async fn reload(
     volumes: &mut SharedVolumes,
 ) -> Result<Settings, Failure> {
     let mut now = Settings::gather(options)?;
-    let users = users(&now)?;
+    let users = users(&now, options)?;
     warn_of_people(&now, &users);
+    let next = next_start(&now, options)?;
     let reloaded = running.reload(users, shares(&now, volumes)?).await?;
     warn!(
         accounts_in_config = now.users.len(),
@@ -203,7 +204,16 @@ async fn reload(
              they have until the next start: shares {names}"
         );
     }
+    if let Err(failure) = off_thread(move || Server::check(&next)).await? {
+        warn!("SIGHUP: the next start will refuse this config: {failure}");
+    }
     Ok(now)
+}
+
+/// What a start with these settings would serve, volumes of shares left out.
+fn next_start(settings: &Settings, options: &Serve) -> Result<ServerConfig, Failure> {
+    let shares = settings.shares.iter().map(|share| share_config(share, settings)).collect();
+    Ok(ServerConfig { shares, ..server_config(settings, options)? })
 }
 
 // A misspelled name excludes a user, or the user is to be added to the users file later.
@@ -273,7 +283,6 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
     if let Some(silence) = settings.keepalive {
         limits.silence_max = Some(silence).filter(|silence| !silence.is_zero());
     }
-    let users = options.store.private().fold(users(settings)?, Users::kept_in);
     Ok(ServerConfig {
         signing: match settings.signing {
             Signing::Always => SigningPolicy::Required,
@@ -287,7 +296,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
-        users,
+        users: users(settings, options)?,
         limits,
         push,
         flash_budget: settings.flash_budget,
@@ -330,7 +339,7 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
     }
 }
 
-fn users(settings: &Settings) -> Result<Users, Failure> {
+fn users(settings: &Settings, options: &Serve) -> Result<Users, Failure> {
     if let Some(user) = settings.users.iter().find(|user| user.password.is_empty()) {
         let (what, value) = ("the password of user", user.name.clone());
         let why = "an empty one is no password; a variable of the shell may not be set";
@@ -346,6 +355,7 @@ fn users(settings: &Settings) -> Result<Users, Failure> {
         Some(path) => users.kept_in(path),
         None => users,
     };
+    let users = options.store.private().fold(users, Users::kept_in);
     Ok(match &settings.kerberos {
         Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,
         None => users,

@@ -55,6 +55,12 @@ fn sighup_replaces_accounts_and_shares_unless_the_config_is_invalid() {
     signal(&server.child, Signal::HUP);
     until("bob may log on", || lists(&server, "bob", "more"));
     assert!(!lists(&server, "alice", "data"));
+    // A directory that is not there: the share goes on with the one that it has.
+    secret(&file, &config(&directory.path().join("nowhere"), &["bob"], ""));
+    signal(&server.child, Signal::HUP);
+    let refused = "the next start will refuse this config";
+    until("the next start is looked at", || server.said().contains(refused));
+    assert!(lists(&server, "bob", "data"));
     let said = server.end();
     for part in ["landfast.toml", "next start: rdma_threads, keepalive_s", "more"] {
         assert!(said.contains(part), "{part}: {said}");
