@@ -177,6 +177,27 @@ fn a_log_that_a_label_has_ended_acknowledges_nothing_more() {
 }
 
 #[test]
+fn a_log_that_ended_in_one_way_refuses_records_in_the_other() {
+    for is_staged_first in [true, false] {
+        let memory = in_memory(1);
+        let (fails, log) = Fails { left: AtomicU64::new(0), ..Fails::of(&memory) }.log();
+        log.append_commit(b"acknowledged").unwrap();
+        fails.in_ring.store(true, Ordering::Relaxed);
+        let staged = || log.append(b"refused").and_then(|lsn| log.commit(lsn));
+        let beside = || log.append_commit(b"refused").map(drop);
+        let (first, second) = match is_staged_first {
+            true => (staged(), beside()),
+            false => (beside(), staged()),
+        };
+        assert!(matches!(first, Err(LogError::Store { member: 0, .. })));
+        assert!(matches!(second, Err(LogError::Broken)));
+        assert!(log.add_member(Part::range(&in_memory(2), 0, 2 * MEMBER_LEN)).is_err());
+        drop(log);
+        assert_eq!(records(&open(&memory)).len(), 1);
+    }
+}
+
+#[test]
 fn what_threads_acknowledged_is_there_wherever_their_memory_fails() {
     for fails_at in [0, 1, 7, 40, 90] {
         let memory = in_memory(1);

@@ -313,4 +313,4 @@ fn serve(directory: &Path) -> io::Result<&'static str> {
 /// Bytes of a log: few, so that tests fill it and have their records destaged.
 const LOG: u64 = 1 << 20;
 /// Bytes of the memory of a database: all of them are reserved when it is opened.
-const MEMORY: u64 = 64 << 20;
+const MEMORY: u64 = 128 << 20;
