@@ -129,15 +129,23 @@ fn newest_of_any(store: &mut dyn Store) -> Result<Result<Label, LabelError>, Sto
         return Ok(Err(LabelError::NoLabel));
     }
     let mut newest: Result<Label, _> = Err(LabelError::NoLabel);
+    let mut unreadable = Ok(());
     for slot in [0, SLOT_LEN] {
         let mut bytes = [0; LABEL_LEN];
-        store.read(slot, &mut bytes)?;
+        // A copy that cannot be read costs as little as one that is damaged: nobody has built on one copy alone.
+        if let Err(error) = store.read(slot, &mut bytes) {
+            unreadable = Err(error);
+            continue;
+        }
         match (Label::parse(&bytes), &newest) {
             (Ok(label), Ok(known)) if label.sequence < known.sequence => {}
             (Ok(label), _) => newest = Ok(label),
             (Err(LabelError::NoLabel), _) | (Err(_), Ok(_)) => {}
             (Err(error), Err(_)) => newest = Err(error),
         }
+    }
+    if newest.is_err() {
+        unreadable?;
     }
     let room = store.len() - RING_START;
     Ok(newest.and_then(

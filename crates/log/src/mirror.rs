@@ -75,12 +75,17 @@ impl Mirror {
         }
     }
 
-    /// The only member has failed where a thread placed its own record.
+    /// The only member has failed where a thread placed its own record. That ends the log, also where a newcomer is in sync
+    /// by now: nobody has the record, and nothing behind its room can be durable.
     pub(crate) fn only_failed(&mut self, cause: StoreError) -> LogError {
-        match self.leave_out(vec![(0, cause)]) {
-            Err(error) => error,
-            Ok(()) => LogError::Broken,
-        }
+        // Threads that place their records side by side also fail side by side.
+        let Some(member) = self.members.first().filter(|_| !self.is_broken) else {
+            return LogError::Broken;
+        };
+        let member = member.number;
+        self.is_broken = true;
+        self.failed.push((member, cause.clone()));
+        LogError::Store { member, cause }
     }
 
     /// Makes a batch durable at every member in sync.

@@ -172,7 +172,7 @@ pub(crate) fn erase_records(
 
 fn candidates(stores: Vec<Box<dyn Store>>) -> Result<Vec<Candidate>, LogError> {
     let mut found: Vec<Candidate> = Vec::new();
-    let mut cause = LabelError::NoLabel;
+    let mut without = Ok(LabelError::NoLabel);
     for (given, mut store) in stores.into_iter().enumerate() {
         match newest_label(&mut *store) {
             Ok(Ok(label)) => {
@@ -183,12 +183,19 @@ fn candidates(stores: Vec<Box<dyn Store>>) -> Result<Vec<Candidate>, LogError> {
             }
             Ok(Err(error)) => {
                 tracing::warn!(member = given, %error, "a member holds no label");
-                cause = error;
+                without = without.map(|_| error);
             }
-            Err(error) => tracing::warn!(member = given, %error, "a member cannot be read"),
+            Err(cause) => {
+                tracing::warn!(member = given, %cause, "a member cannot be read");
+                // Nobody knows that it holds no log.
+                without = Err(LogError::Store { member: given, cause });
+            }
         }
     }
-    if found.is_empty() { Err(LogError::NoLog { cause }) } else { Ok(found) }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    Err(LogError::NoLog { cause: without? })
 }
 
 /// What the newest label says of the set, and what any label says of start and generation.

@@ -211,7 +211,8 @@ impl Window {
             let until_end = usize::try_from(ring.until_end(at)).unwrap_or(usize::MAX);
             self.bytes.resize(WINDOW_LEN.min(until_end), 0);
             self.start = offset;
-            store.read(offset, &mut self.bytes)?;
+            // What a failed read left here means nothing.
+            store.read(offset, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
         }
         let from = usize::try_from(offset - self.start).expect("within the window");
         Ok(&self.bytes[from..from + len])

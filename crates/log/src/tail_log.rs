@@ -19,7 +19,7 @@ use crate::error::LogError;
 use crate::format::Label;
 use crate::gate::{Gate, Gates};
 use crate::lsn::{Generation, Lsn};
-use crate::members::MemberSet;
+use crate::members::{MEMBERS_MAX, MemberSet};
 use crate::mirror::{Member, Mirror};
 use crate::open::{self, Opened};
 use crate::options::{CreateOptions, OpenOptions};
@@ -181,10 +181,15 @@ impl TailLog {
 
     /// Writes a record beside other threads; `None` where that cannot be. It is durable with all before it.
     fn write_directly(&self, record: &[u8]) -> Result<Option<Reserved>, LogError> {
+        // Dropped behind the hold on the memory: the end of the log waits for those who have one.
+        let mut unpublished = Unpublished { log: self, is_there: false };
         let memory = self.direct.memory();
         let Some(medium) = &*memory else { return Ok(None) };
         let Some(reserved) = self.reserve(record.len())? else { return Ok(None) };
-        if let Err(cause) = reserved.write(&**medium, record) {
+        unpublished.is_there = true;
+        let written = reserved.write(&**medium, record);
+        unpublished.is_there = false;
+        if let Err(cause) = written {
             drop(memory);
             return Err(self.fail_directly(cause));
         }
@@ -197,7 +202,6 @@ impl TailLog {
     /// Ends the log: a thread could not write its record, and nothing behind that is ever durable.
     pub(crate) fn fail_directly(&self, cause: MediumError) -> LogError {
         let error = lock(&self.mirror).only_failed(StoreError::new(cause));
-        self.direct.set(None);
         self.break_off();
         error
     }
@@ -413,7 +417,7 @@ impl TailLog {
                 return Err(LogError::ConfigCapacity { asked: mirror.label().capacity, max });
             }
             let given = usize::from(mirror.label().members) + 1;
-            let max = crate::members::MEMBERS_MAX;
+            let max = MEMBERS_MAX;
             let number = mirror.free_number().ok_or(LogError::ConfigMembers { given, max })?;
             Member { number, sequence: 0, store }
         };
@@ -437,12 +441,17 @@ impl TailLog {
             let to = durable.min(at.plus(ROUND));
             open::copy_range(&mut mirror, &mut member, at, to)?;
             if to == durable {
-                let number = member.number;
-                let outcome = mirror.admit(member);
+                // Others may have been taken in meanwhile.
+                let (given, max) = (usize::from(mirror.label().members) + 1, MEMBERS_MAX);
+                let free = mirror.free_number().ok_or(LogError::ConfigMembers { given, max });
+                let outcome = free.and_then(|number| {
+                    member.number = number;
+                    mirror.admit(member).map(|()| number)
+                });
                 // A disk has larger units than memory.
                 lock(&self.staging).raise_unit(mirror.label().unit);
                 self.look_after(mirror);
-                return outcome.map(|()| number);
+                return outcome;
             }
             at = to;
         }
@@ -471,7 +480,10 @@ impl TailLog {
         }
     }
 
+    /// Ends the log; the caller holds neither the members nor the memory.
     fn break_off(&self) {
+        // Its records would be durable, and acknowledged by a log that says it is broken.
+        self.direct.set(None);
         let mut gate = self.gates.lock();
         gate.is_broken = true;
         self.gates.announce(gate);
@@ -502,6 +514,9 @@ impl TailLog {
                 let spare = std::mem::take(&mut gate.spare);
                 drop(gate);
                 let led = self.lead(spare);
+                if led.is_err() {
+                    self.direct.set(None);
+                }
                 gate = self.gates.lock();
                 gate.is_led = false;
                 self.is_led.store(false, Ordering::Relaxed);
@@ -621,6 +636,21 @@ impl TailLog {
     /// Behind the last record that was appended.
     pub(crate) fn tail(&self) -> Lsn {
         lock(&self.staging).tail()
+    }
+}
+
+/// Whether there is room whose record its thread has not made durable. Nothing behind that room is ever durable if the
+/// thread panics now, and those who wait for what is behind hear of the end of the log.
+struct Unpublished<'l> {
+    log: &'l TailLog,
+    is_there: bool,
+}
+
+impl Drop for Unpublished<'_> {
+    fn drop(&mut self) {
+        if self.is_there {
+            self.log.break_off();
+        }
     }
 }
 

@@ -57,22 +57,25 @@ pub(super) fn owned_file(path: &Path, len: u64) -> Result<(File, u64), LocalStor
         }
     })?;
     let has = pmem::length(&file)?;
-    if !is_log_or_empty(&file).map_err(LocalStoreError::Open)? {
+    let Some(is_log) = is_log_or_empty(&file).map_err(LocalStoreError::Open)? else {
         return Err(LocalStoreError::Foreign);
-    }
-    if has < len {
+    };
+    let reserved = has.max(len);
+    // Also a file that is long enough, as long as it has no label: it may be sparse, and whoever made it may have died
+    // before its name was durable, which no commit in memory would make it.
+    if reserved > 0 && (has < len || !is_log) {
         let flags = rustix::fs::FallocateFlags::empty();
-        rustix::fs::fallocate(&file, flags, 0, len)
-            .map_err(|errno| LocalStoreError::Reserve { len, cause: errno.into() })?;
+        rustix::fs::fallocate(&file, flags, 0, reserved)
+            .map_err(|errno| LocalStoreError::Reserve { len: reserved, cause: errno.into() })?;
         file.sync_all().map_err(LocalStoreError::Open)?;
         sync_directory_of(path)?;
     }
-    Ok((file, has.max(len)))
+    Ok((file, reserved))
 }
 
-/// Whether the file holds a log, an archive, or nothing where the labels of one lie. Looked at before the file grows: a file
-/// that was named by mistake stays as it was.
-fn is_log_or_empty(file: &File) -> io::Result<bool> {
+/// Whether the file holds a log or an archive (`true`), or nothing where the labels of one lie (`false`). Looked at before the
+/// file grows: a file that was named by mistake stays as it was (`None`).
+fn is_log_or_empty(file: &File) -> io::Result<Option<bool>> {
     let mut head = [0; HEAD_LEN];
     let mut len = 0;
     while len < HEAD_LEN {
@@ -82,7 +85,8 @@ fn is_log_or_empty(file: &File) -> io::Result<bool> {
         }
     }
     let slots = head.chunks(HEAD_LEN / 2);
-    Ok(head == [0; HEAD_LEN] || slots.into_iter().any(|slot| slot.starts_with(&MAGIC)))
+    let is_log = slots.into_iter().any(|slot| slot.starts_with(&MAGIC));
+    Ok((is_log || head == [0; HEAD_LEN]).then_some(is_log))
 }
 
 /// The name of a new file is durable with the file.

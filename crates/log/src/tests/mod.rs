@@ -4,6 +4,7 @@ mod crash_destaging;
 mod crash_direct;
 mod crash_images;
 mod destaging;
+mod direct_failures;
 mod ends;
 mod flushes;
 mod in_async;

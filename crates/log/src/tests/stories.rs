@@ -254,3 +254,17 @@ fn a_sealed_log_refuses_a_record_that_is_not_sealed() {
     assert_eq!(found[0].as_ref().unwrap(), &(sealed, b"sealed".to_vec()));
     assert!(matches!(found[1], Err(LogError::SealBroken { lsn }) if lsn == at));
 }
+
+#[test]
+fn a_sparse_file_that_is_long_enough_is_reserved_before_it_is_a_log() {
+    use std::os::unix::fs::MetadataExt as _;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, len) = (directory.path().join("tail"), 8192 + (1 << 20));
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(len).unwrap();
+    assert_eq!(file.metadata().unwrap().blocks(), 0);
+    let emulated = pmem::OpenOptions { emulate_persistence: true };
+    let store = LocalStore::open(&path, 8192 + 4096, emulated).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 >= len, "a full disk would meet a commit");
+    TailLog::create(vec![Box::new(store)], &CreateOptions::default()).unwrap();
+}

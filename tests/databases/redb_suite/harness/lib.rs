@@ -8,16 +8,21 @@
 //!   region         a region of a server of this process, by push mode
 //! ```
 //! The files of the storage lie in `LANDFAST_REDB_DIR`, named after the test's file: whoever opens that again, under
-//! whatever name, in whatever process, finds them. A database in memory begins with the bytes that the test's file has,
-//! and goes back there when it is closed, so that tests that look at the bytes of a closed database, or damage them, do
-//! what they would do. After a crash (a test forgets the database) the storage is as the crash left it.
+//! whatever name, in whatever process, finds them. A database in memory begins with the bytes that the test's file has.
+//! Every write goes there too, and nothing is read from there: tests that look at the bytes or the length of a file, or
+//! damage it while nobody has the database open, do what they would do. A logged file has its bytes in its log until it
+//! is closed; [`copy`] takes that along. After a crash (a test drops the storage) the storage is as the crash left it.
+//!
+//! A storage has one owner. All that have a file open in this process share one, as a program of several handles has to.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::UNIX_EPOCH;
 
 use client::{ConnectOptions, RegionSettings, SmbUrl, blocking};
@@ -32,38 +37,121 @@ use smb::push::{Durability, PushRequest, Rights};
 /// What [`landfast_redb_hook::open`] calls.
 #[unsafe(no_mangle)]
 fn landfast_redb_open(file: &File) -> io::Result<Option<Box<dyn Storage>>> {
-    let kind = std::env::var("LANDFAST_REDB_STORAGE").unwrap_or_else(|_| "file".to_owned());
-    let directory = std::env::var_os("LANDFAST_REDB_DIR").map(PathBuf::from);
-    let directory = || directory.clone().ok_or_else(|| io::Error::other("no LANDFAST_REDB_DIR"));
+    let kind = kind();
     if kind == "file" {
         return Ok(None);
     }
     let place = Files { directory: directory()?, name: name_of(file)? };
-    let is_read_only = rustix::fs::fcntl_getfl(file)?.bits() & 3 == 0;
-    match kind.as_str() {
-        "logged" | "logged-remote" => place.logged(file, is_read_only, kind == "logged-remote"),
-        "memory" => place.in_memory(file, is_read_only, |place| {
-            let path = place.path("memory");
-            let memory = File::options().read(true).write(true).open(path)?;
-            let emulated = pmem::OpenOptions { emulate_persistence: true };
-            let medium = pmem::map_file(&memory, MEMORY, emulated).map_err(io::Error::other)?;
-            LocalMemory::new(medium, 0..MEMORY).map_err(io::Error::other)
-        }),
-        "region" => place.in_memory(file, is_read_only, |place| {
-            let url = place.url("memory")?;
-            let client = blocking::Client::connect(&url, &ConnectOptions::default());
-            let push = PushRequest {
-                rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
-                durability: Durability::ANY,
-                accept_emulated: true,
-                regions_max: 1,
-            };
-            let options = client::OpenOptions::read_write().with_push(push);
-            let client = client.map_err(io::Error::other)?;
-            let region = client.map(&url.path, &options, 0..MEMORY, RegionSettings::default());
-            region.map_err(io::Error::other)
-        }),
-        other => Err(io::Error::other(format!("LANDFAST_REDB_STORAGE={other} is no storage"))),
+    let mut open = open_now();
+    let there = open.get(&place.name).and_then(|(storage, _)| storage.upgrade());
+    let storage = match there {
+        Some(storage) => storage,
+        None => {
+            let storage: Arc<dyn Storage> = place.open(&kind, file)?.into();
+            open.insert(place.name.clone(), (Arc::downgrade(&storage), 0));
+            storage
+        }
+    };
+    open.entry(place.name.clone()).and_modify(|(_, handles)| *handles += 1);
+    Ok(Some(Box::new(Handle { storage, name: place.name, is_closed: AtomicBool::new(false) })))
+}
+
+/// Copies a test's file, also while its database is open: for a logged file with what is in the log alone.
+///
+/// # Errors
+///
+/// What the operating system says.
+pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    let copied = std::fs::copy(&from, &to)?;
+    if kind().starts_with("logged") {
+        let files = |path: &Path| {
+            Ok::<_, io::Error>(Files { directory: directory()?, name: name_of(&File::open(path)?)? })
+        };
+        let (from, to) = (files(from.as_ref())?, files(to.as_ref())?);
+        for end in ["side", "log"].into_iter().filter(|end| from.path(end).exists()) {
+            std::fs::copy(from.path(end), to.path(end))?;
+        }
+    }
+    Ok(copied)
+}
+
+fn kind() -> String {
+    std::env::var("LANDFAST_REDB_STORAGE").unwrap_or_else(|_| "file".to_owned())
+}
+
+fn directory() -> io::Result<PathBuf> {
+    let directory = std::env::var_os("LANDFAST_REDB_DIR").map(PathBuf::from);
+    directory.ok_or_else(|| io::Error::other("no LANDFAST_REDB_DIR"))
+}
+
+/// What is open in this process, by name, with the number of handles that are not closed.
+type Open = HashMap<String, (Weak<dyn Storage>, usize)>;
+
+fn open_now() -> MutexGuard<'static, Open> {
+    static OPEN: OnceLock<Mutex<Open>> = OnceLock::new();
+    OPEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of those that have a storage open; the last that closes it closes the storage.
+#[derive(Debug)]
+struct Handle {
+    storage: Arc<dyn Storage>,
+    name: String,
+    is_closed: AtomicBool,
+}
+
+impl Handle {
+    /// Whether this was the last handle.
+    fn leave(&self, open: &mut Open) -> bool {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let handles = open.get_mut(&self.name).map(|(_, handles)| {
+            *handles -= 1;
+            *handles
+        });
+        handles == Some(0)
+    }
+}
+
+impl Storage for Handle {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.storage.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.storage.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.storage.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.storage.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        let mut open = open_now();
+        if !self.leave(&mut open) {
+            return Ok(());
+        }
+        open.remove(&self.name);
+        self.storage.close()
+    }
+}
+
+/// Without a close: what the storage has is what a crash leaves.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut open = open_now();
+        if self.leave(&mut open) {
+            open.remove(&self.name);
+        }
     }
 }
 
@@ -83,21 +171,37 @@ impl Files {
         url.parse().map_err(io::Error::other)
     }
 
-    fn logged(
-        &self,
-        file: &File,
-        is_read_only: bool,
-        is_remote: bool,
-    ) -> io::Result<Option<Box<dyn Storage>>> {
-        let side = LocalBase::open(&self.path("side"))?;
-        // A file that was closed is whole without its log, and any number of readers may have it.
-        let mut state = [1; 4];
-        let is_whole = logged::Base::read(&side, 12, &mut state)? < 4 || state == [0; 4];
-        if is_read_only && is_whole {
-            return Ok(None);
+    fn open(&self, kind: &str, file: &File) -> io::Result<Box<dyn Storage>> {
+        match kind {
+            "logged" => self.logged(file, Place::Local(self.path("log"))),
+            "logged-remote" => self.logged(file, Place::Share(self.url("log")?)),
+            "memory" => self.in_memory(file, |place| {
+                let path = place.path("memory");
+                let memory = File::options().read(true).write(true).open(path)?;
+                let emulated = pmem::OpenOptions { emulate_persistence: true };
+                let medium = pmem::map_file(&memory, MEMORY, emulated).map_err(io::Error::other)?;
+                LocalMemory::new(medium, 0..MEMORY).map_err(io::Error::other)
+            }),
+            "region" => self.in_memory(file, |place| {
+                let url = place.url("memory")?;
+                let client = blocking::Client::connect(&url, &ConnectOptions::default());
+                let push = PushRequest {
+                    rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
+                    durability: Durability::ANY,
+                    accept_emulated: true,
+                    regions_max: 1,
+                };
+                let options = client::OpenOptions::read_write().with_push(push);
+                let client = client.map_err(io::Error::other)?;
+                let region = client.map(&url.path, &options, 0..MEMORY, RegionSettings::default());
+                region.map_err(io::Error::other)
+            }),
+            other => Err(io::Error::other(format!("LANDFAST_REDB_STORAGE={other} is no storage"))),
         }
-        let log =
-            if is_remote { Place::Share(self.url("log")?) } else { Place::Local(self.path("log")) };
+    }
+
+    fn logged(&self, file: &File, log: Place) -> io::Result<Box<dyn Storage>> {
+        let side = LocalBase::open(&self.path("side"))?;
         let members = Members {
             places: vec![log],
             len: LOG,
@@ -106,48 +210,41 @@ impl Files {
         };
         let base = Arc::new(LocalBase(reopened(file)?));
         let opened = Logged::open(base, Arc::new(side), &members, &logged::Options::default());
-        let file = opened.map_err(io::Error::other)?;
-        Ok(Some(Box::new(Ours { backend: LoggedBackend::new(file), back: None })))
+        Ok(Box::new(Ours { backend: LoggedBackend::new(opened.map_err(io::Error::other)?), shown: None }))
     }
 
     fn in_memory<M: pmem::Memory + Send + 'static>(
         &self,
         file: &File,
-        is_read_only: bool,
         map: impl FnOnce(&Self) -> io::Result<M>,
-    ) -> io::Result<Option<Box<dyn Storage>>>
+    ) -> io::Result<Box<dyn Storage>>
     where
         M::Error: std::error::Error + Send + Sync + 'static,
     {
         let path = self.path("memory");
-        let is_left = path.exists();
-        if is_read_only && !is_left {
-            return Ok(None);
-        }
-        if !is_left {
+        if !path.exists() {
             File::create(&path)?.set_len(MEMORY)?;
         }
         let backend = MemoryBackend::open(map(self)?)?;
         let file = reopened(file)?;
-        if !is_left {
-            copy(
-                file.metadata()?.len(),
-                |at, piece| file.read_exact_at(piece, at),
-                |at, piece| {
-                    backend.set_len(at + piece.len() as u64)?;
-                    backend.write(at, piece)
-                },
-            )?;
+        // They differ where nothing is left of a crash, or where the test has changed the file since.
+        let (len, left) = (file.metadata()?.len(), backend.len()?);
+        let (mut theirs, mut ours) = (vec![0; len as usize], vec![0; left as usize]);
+        file.read_exact_at(&mut theirs, 0)?;
+        backend.read(0, &mut ours)?;
+        if theirs != ours {
+            backend.set_len(len)?;
+            backend.write(0, &theirs)?;
         }
-        Ok(Some(Box::new(Ours { backend, back: Some((file, path)) })))
+        Ok(Box::new(Ours { backend, shown: Some((file, path)) }))
     }
 }
 
-/// A storage of ours; one in memory also has the file to which a close takes it, and where the memory is.
+/// A storage of ours; one in memory also has the file that shows its bytes to the test, and where the memory is.
 #[derive(Debug)]
 struct Ours<B> {
     backend: B,
-    back: Option<(File, PathBuf)>,
+    shown: Option<(File, PathBuf)>,
 }
 
 impl<B: StorageBackend> Storage for Ours<B> {
@@ -160,7 +257,8 @@ impl<B: StorageBackend> Storage for Ours<B> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.backend.set_len(len)
+        self.backend.set_len(len)?;
+        self.shown.as_ref().map_or(Ok(()), |(file, _)| file.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -168,37 +266,16 @@ impl<B: StorageBackend> Storage for Ours<B> {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.backend.write(offset, data)
+        self.backend.write(offset, data)?;
+        self.shown.as_ref().map_or(Ok(()), |(file, _)| file.write_all_at(data, offset))
     }
 
     fn close(&self) -> io::Result<()> {
-        if let Some((file, path)) = &self.back {
-            let len = self.backend.len()?;
-            file.set_len(len)?;
-            copy(
-                len,
-                |at, piece| self.backend.read(at, piece),
-                |at, piece| file.write_all_at(piece, at),
-            )?;
+        if let Some((_, path)) = &self.shown {
             std::fs::remove_file(path)?;
         }
         self.backend.close()
     }
-}
-
-fn copy(
-    len: u64,
-    read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
-    write: impl Fn(u64, &[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let (mut at, mut piece) = (0, vec![0; 1 << 20]);
-    while at < len {
-        let count = (len - at).min(piece.len() as u64) as usize;
-        read(at, &mut piece[..count])?;
-        write(at, &piece[..count])?;
-        at += count as u64;
-    }
-    Ok(())
 }
 
 /// Another descriptor of the same file, for reading and writing, without the locks of the first.
@@ -215,7 +292,7 @@ fn name_of(file: &File) -> io::Result<String> {
 }
 
 /// The address of the share with the storage's files, at a server of this process.
-fn serve(directory: &std::path::Path) -> io::Result<&'static str> {
+fn serve(directory: &Path) -> io::Result<&'static str> {
     static SERVER: OnceLock<(tokio::runtime::Runtime, Running, String)> = OnceLock::new();
     let started = SERVER.get_or_init(|| {
         let runtime = tokio::runtime::Runtime::new().expect("threads for the server");
@@ -236,4 +313,4 @@ fn serve(directory: &std::path::Path) -> io::Result<&'static str> {
 /// Bytes of a log: few, so that tests fill it and have their records destaged.
 const LOG: u64 = 1 << 20;
 /// Bytes of the memory of a database: all of them are reserved when it is opened.
-const MEMORY: u64 = 64 << 20;
+const MEMORY: u64 = 128 << 20;
