@@ -72,6 +72,7 @@ mod tests {
     #[test]
     fn a_frame_keeps_its_bytes_apart_from_its_neighbours() {
         let frames = Frames::new(3).unwrap();
+        assert_eq!(frames.count(), 3);
         frames.store(1, 0, &[7; Frames::LEN]);
         let mut out = [9; 8];
         for (frame, expected) in [(0, 0), (1, 7), (2, 0)] {

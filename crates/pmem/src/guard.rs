@@ -347,6 +347,8 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;

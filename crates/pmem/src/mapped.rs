@@ -149,3 +149,36 @@ fn whole_pages(range: Range<usize>, end: usize) -> Range<usize> {
     let last = range.end.checked_next_multiple_of(page).unwrap_or(end);
     range.start & !(page - 1)..last.min(end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::MapHow;
+
+    /// Two pages of a file, as of a file system that `is_filled_to_read` or is not.
+    fn mapped(is_filled_to_read: bool) -> MappedFile {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(8192).unwrap();
+        let how = MapHow { writable: true, synchronous: false, unit: 4096 };
+        let mapping = Mapping::of_file(&file, 8192, how).unwrap();
+        MappedFile::new(file, mapping, 0..8192, is_filled_to_read).unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_page_that_can_be_read_and_not_written_lacks_its_block() {
+        let (no_room, broken) = (Errno::NOSPC.into(), MediumError::from(Errno::IO));
+        let second = 4096..8192;
+        // A file system that fills pages to read them: without room for either use.
+        for touch in [Touch::Read, Touch::Write] {
+            assert_eq!(mapped(true).why_no_page(&second, touch), no_room);
+        }
+        // Any other: this page can be read.
+        assert_eq!(mapped(false).why_no_page(&second, Touch::Write), no_room);
+        assert_eq!(mapped(false).why_no_page(&second, Touch::Read), broken);
+        let cut = mapped(false);
+        cut.file.set_len(8191).unwrap();
+        assert_eq!(cut.why_no_page(&second, Touch::Write), MediumError::Truncated);
+        assert_eq!(cut.why_no_page(&(0..4096), Touch::Read), broken, "this one has all its bytes");
+    }
+}

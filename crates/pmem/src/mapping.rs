@@ -202,4 +202,29 @@ mod tests {
             assert_eq!(Mapping::anonymous(len).unwrap_err(), MappingError::TooLong);
         }
     }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "lazily reserved mappings")]
+    fn a_mapping_that_is_dropped_gives_its_addresses_back() {
+        // A process has 128 TiB of them.
+        for _ in 0..200 {
+            Mapping::anonymous(1 << 40).unwrap();
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn pages_are_touched_for_reading_or_for_writing() {
+        use std::os::unix::fs::MetadataExt;
+
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(4 * 4096).unwrap();
+        let how = MapHow { writable: true, synchronous: false, unit: 4096 };
+        let mapping = Mapping::of_file(&file, 4 * 4096, how).unwrap();
+        let taken = || file.metadata().unwrap().blocks() / 8;
+        mapping.touch(4096, 3 * 4096, 4096, true);
+        assert_eq!(taken(), 2, "a page of tmpfs is there from its first touch on");
+        mapping.touch(0, 4 * 4096, 4096, true);
+        assert_eq!(taken(), 4);
+    }
 }

@@ -276,3 +276,15 @@ fn errno_of(error: &std::io::Error) -> i32 {
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_number_is_one_of_input_or_output() {
+        let refused = std::io::Error::from_raw_os_error(libc::EACCES);
+        assert_eq!(errno_of(&refused), libc::EACCES);
+        assert_eq!(errno_of(&std::io::ErrorKind::UnexpectedEof.into()), libc::EIO);
+    }
+}

@@ -264,4 +264,32 @@ mod tests {
         medium.place((1 << 40) - 3, b"end").unwrap();
         assert_eq!(medium.try_place((1 << 40) - 3, b"END"), Ok(()));
     }
+
+    #[test]
+    fn a_medium_in_memory_shows_its_memory_to_devices_and_storage_has_none() {
+        for (name, medium) in every_medium() {
+            let shown = medium.direct().map(|memory| (memory.len(), memory.is_empty()));
+            let expected = (name != "storage").then_some((1 << 20, false));
+            assert_eq!(shown, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_file_is_what_can_be_mapped_of_it() {
+        for file in [volatile_file(4097), storage_file(4097)] {
+            assert_eq!(pmem::length(&file), Ok(4097));
+        }
+    }
+
+    #[test]
+    fn anonymous_memory_is_there_at_once() {
+        for medium in [anonymous(LEN).unwrap(), anonymous_with(LEN, EMULATED).unwrap()] {
+            let bytes: Vec<u8> = (0..4096_u32).map(|n| n.to_le_bytes()[0]).collect();
+            medium.try_place(61, &bytes).expect("nothing to wait for");
+            let mut out = vec![0; 4096];
+            medium.try_read(61, &mut out).unwrap();
+            assert_eq!(out, bytes);
+            assert_eq!(medium.try_atomic(8192, AtomicOp::Store(1)), Ok(0));
+        }
+    }
 }

@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::tree::{Tree, WRAPPER};
 
 /// A program with tests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Binary {
     pub(crate) package: String,
     pub(crate) path: PathBuf,
@@ -27,50 +28,21 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// The mutants that a check of the libraries finds at errors.
+    /// The mutants that a build of the libraries finds at errors.
     pub(crate) fn broken(&self, tree: &Tree) -> Result<HashSet<u32>, String> {
-        let mut broken = HashSet::new();
-        let mut elsewhere = Vec::new();
+        let mut errors = Errors::default();
         let is_good = self.cargo(tree, &["build", "--lib", "--keep-going"], |message| {
-            let message = &message["message"];
-            if message["level"] != "error" {
-                return;
-            }
-            let mut found = Vec::new();
-            for span in message["spans"].as_array().into_iter().flatten() {
-                let (file, byte) = (span["file_name"].as_str(), span["byte_start"].as_u64());
-                if span["is_primary"] == true
-                    && let (Some(file), Some(byte)) =
-                        (file, byte.and_then(|byte| usize::try_from(byte).ok()))
-                {
-                    let here = tree.at(file, byte);
-                    let misses_pattern = message["code"]["code"] == "E0004";
-                    found.extend(if here.is_empty() || misses_pattern {
-                        tree.beside(file, byte, misses_pattern)
-                    } else {
-                        here
-                    });
-                }
-            }
-            if found.is_empty() && !message["spans"].as_array().is_none_or(Vec::is_empty) {
-                elsewhere.push(message["rendered"].as_str().unwrap_or_default().to_owned());
-            }
-            broken.extend(found);
+            errors.take(tree, message);
         })?;
-        if !is_good && broken.is_empty() {
-            return Err(format!("the tree does not build:\n{}", elsewhere.join("\n")));
-        }
-        Ok(broken)
+        if is_good { Ok(HashSet::new()) } else { errors.blamed("the tree does not build") }
     }
 
-    /// Builds all tests.
-    pub(crate) fn tests(&self, tree: &Tree) -> Result<Vec<Binary>, String> {
+    /// Builds all tests. Instead, the mutants at errors: a library is another for its own tests.
+    pub(crate) fn tests(&self, tree: &Tree) -> Result<Result<Vec<Binary>, HashSet<u32>>, String> {
         let mut binaries = Vec::new();
-        let mut errors = String::new();
+        let mut errors = Errors::default();
         let is_good = self.cargo(tree, &["test", "--no-run", "--lib", "--tests"], |message| {
-            if message["message"]["level"] == "error" {
-                errors.push_str(message["message"]["rendered"].as_str().unwrap_or_default());
-            }
+            errors.take(tree, message);
             let is_test = message["profile"]["test"] == true;
             let manifest = message["manifest_path"].as_str().map(Path::new);
             if let (true, Some(path), Some(manifest)) =
@@ -83,10 +55,7 @@ impl Builder {
                 binaries.push(Binary { package, path: PathBuf::from(path), dir });
             }
         })?;
-        if !is_good {
-            return Err(format!("the tests do not build:\n{errors}"));
-        }
-        Ok(binaries)
+        if is_good { Ok(Ok(binaries)) } else { errors.blamed("the tests do not build").map(Err) }
     }
 
     fn cargo(
@@ -114,5 +83,55 @@ impl Builder {
             }
         }
         Ok(child.wait().map_err(|error| error.to_string())?.success())
+    }
+}
+
+/// What the compiler complains of.
+#[derive(Debug, Default)]
+struct Errors {
+    /// Mutants at a complaint.
+    broken: HashSet<u32>,
+    /// Complaints that no mutant is at.
+    elsewhere: Vec<String>,
+}
+
+impl Errors {
+    fn take(&mut self, tree: &Tree, message: &Value) {
+        let message = &message["message"];
+        if message["level"] != "error" {
+            return;
+        }
+        let spans = message["spans"].as_array().map_or(&[][..], Vec::as_slice);
+        let place = |span: &Value| {
+            let byte = usize::try_from(span["byte_start"].as_u64()?).ok()?;
+            Some((span["file_name"].as_str()?.to_owned(), byte))
+        };
+        let mut found = Vec::new();
+        for (file, byte) in spans.iter().filter(|span| span["is_primary"] == true).filter_map(place)
+        {
+            let here = tree.at(&file, byte);
+            let misses_pattern = message["code"]["code"] == "E0004";
+            found.extend(if here.is_empty() || misses_pattern {
+                tree.beside(&file, byte, misses_pattern)
+            } else {
+                here
+            });
+        }
+        // Such as the place that took a value which is used here.
+        if found.is_empty() {
+            let others = spans.iter().filter_map(place);
+            found.extend(others.flat_map(|(file, byte)| tree.at(&file, byte)));
+        }
+        if found.is_empty() && !spans.is_empty() {
+            self.elsewhere.push(message["rendered"].as_str().unwrap_or_default().to_owned());
+        }
+        self.broken.extend(found);
+    }
+
+    fn blamed(self, what: &str) -> Result<HashSet<u32>, String> {
+        match self.broken.is_empty() {
+            true => Err(format!("{what}:\n{}", self.elsewhere.join("\n"))),
+            false => Ok(self.broken),
+        }
     }
 }

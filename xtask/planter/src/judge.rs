@@ -12,6 +12,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) binaries: &'a [Binary],
     pub(crate) tests: &'a [Test],
     pub(crate) reaching: HashMap<u32, Vec<usize>>,
+    /// What a test gets at least.
+    pub(crate) limit: Duration,
 }
 
 /// What became of a mutant.
@@ -80,12 +82,10 @@ impl Judge<'_> {
     }
 
     fn run(&self, id: u32, binary: usize, names: &[&String], took: Duration) -> End {
-        let limit = (took * 8).max(LIMIT_MIN);
+        let limit = took * 3 + self.limit;
         run(&self.binaries[binary], names, Some(("LANDFAST_MUTANT", &id.to_string())), limit)
     }
 }
 
 /// How many tests run in a process of their own before the rest shares one.
 const ALONE: usize = 8;
-/// Other work on the machine may delay a short test by this.
-const LIMIT_MIN: Duration = Duration::from_secs(10);

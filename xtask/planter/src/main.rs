@@ -26,9 +26,10 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use serde::{Deserialize, Serialize};
 
 use crate::build::{Binary, Builder};
 use crate::judge::{Judge, Verdict};
@@ -54,7 +55,7 @@ struct Options {
     /// The packages whose tests run, without their prefix
     #[arg(long, value_delimiter = ',')]
     packages: Vec<String>,
-    /// Judges only mutants whose names this file has, one a line
+    /// Judges only mutants whose names this file has, one a line, in its order
     #[arg(long)]
     only: Option<PathBuf>,
     /// Judges only every Nth mutant
@@ -66,6 +67,12 @@ struct Options {
     /// Builds and ends
     #[arg(long)]
     build_only: bool,
+    /// Takes the programs of the last build, which had the same list
+    #[arg(long, conflicts_with = "build_only")]
+    built: bool,
+    /// Seconds that a test gets at least: other work on the machine may delay a short test by them
+    #[arg(long, default_value_t = 10)]
+    limit: u64,
 }
 
 fn main() -> ExitCode {
@@ -82,7 +89,19 @@ fn work(options: &Options) -> Result<(), String> {
     fs::create_dir_all(&options.work).map_err(|error| error.to_string())?;
     let list = fs::read_to_string(&options.list).map_err(|error| error.to_string())?;
     let mutants: Vec<Mutant> = serde_json::from_str(&list).map_err(|error| error.to_string())?;
-    let (binaries, unviable, placeless) = build(options, &mutants)?;
+    let kept = options.work.join("built.json");
+    let Built { binaries, unviable, placeless } = match options.built {
+        true => {
+            let text = fs::read(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+            serde_json::from_slice(&text).map_err(|error| error.to_string())?
+        }
+        false => {
+            let built = build(options, &mutants)?;
+            let text = serde_json::to_vec(&built).map_err(|error| error.to_string())?;
+            fs::write(&kept, text).map_err(|error| format!("{}: {error}", kept.display()))?;
+            built
+        }
+    };
     if options.build_only {
         return Ok(());
     }
@@ -97,7 +116,9 @@ fn work(options: &Options) -> Result<(), String> {
         report.line("fails-without", test, "", 0)?;
     }
     let chosen = chosen(options, &mutants, |id| unviable.contains(&id) || placeless.contains(&id))?;
-    let judge = Judge { binaries: &binaries, tests: &tests, reaching: tests::by_mutant(&tests) };
+    let limit = Duration::from_secs(options.limit);
+    let reaching = tests::by_mutant(&tests);
+    let judge = Judge { binaries: &binaries, tests: &tests, reaching, limit };
     println!(
         "  {} mutants, {} tests; {} fail without a mutant",
         chosen.len(),
@@ -107,11 +128,16 @@ fn work(options: &Options) -> Result<(), String> {
     judge_all(options, &mutants, &chosen, &judge, &Mutex::new(report))
 }
 
+/// What a build has brought.
+#[derive(Debug, Deserialize, Serialize)]
+struct Built {
+    binaries: Vec<Binary>,
+    unviable: HashSet<u32>,
+    placeless: HashSet<u32>,
+}
+
 // Plants and builds until what is left builds.
-fn build(
-    options: &Options,
-    mutants: &[Mutant],
-) -> Result<(Vec<Binary>, HashSet<u32>, HashSet<u32>), String> {
+fn build(options: &Options, mutants: &[Mutant]) -> Result<Built, String> {
     let builder = Builder { target: options.target.clone(), packages: options.packages.clone() };
     let remembered = options.work.join("unviable.txt");
     let known = fs::read_to_string(&remembered).unwrap_or_default();
@@ -126,9 +152,12 @@ fn build(
     tree.add_switch(&packages_of(mutants))?;
     loop {
         let placeless: HashSet<u32> = tree.plant(mutants, &unviable)?.into_iter().collect();
-        let broken = builder.broken(&tree)?;
+        let mut broken = builder.broken(&tree)?;
         if broken.is_empty() {
-            return Ok((builder.tests(&tree)?, unviable, placeless));
+            match builder.tests(&tree)? {
+                Ok(binaries) => return Ok(Built { binaries, unviable, placeless }),
+                Err(of_tests) => broken = of_tests,
+            }
         }
         println!("  {} more do not build", broken.len());
         unviable.extend(broken);
@@ -165,10 +194,17 @@ fn chosen(
         .map(fs::read_to_string)
         .transpose()
         .map_err(|error| error.to_string())?;
-    let only: Option<HashSet<&str>> = only.as_ref().map(|text| text.lines().collect());
-    let is_wanted = |name: &str| only.as_ref().is_none_or(|only| only.contains(name));
-    let wanted = (0..).zip(mutants).filter(|(_, mutant)| is_wanted(&mutant.name)).map(|(id, _)| id);
-    Ok(wanted.filter(|id| !is_out(*id)).step_by(options.every.max(1)).collect())
+    let all = || (0..).zip(mutants).map(|(id, mutant)| (mutant.name.as_str(), id));
+    let wanted: Vec<u32> = match &only {
+        // In the order of the file.
+        Some(only) => {
+            let ids: HashMap<&str, u32> = all().collect();
+            only.lines().filter_map(|name| ids.get(name).copied()).collect()
+        }
+        None => all().map(|(_, id)| id).collect(),
+    };
+    let wanted = wanted.into_iter().filter(|id| !is_out(*id));
+    Ok(wanted.step_by(options.every.max(1)).collect())
 }
 
 fn judge_all(

@@ -202,6 +202,6 @@ pub(crate) fn by_mutant(tests: &[Test]) -> HashMap<u32, Vec<usize>> {
 /// How long a test may take when it is examined.
 const EXAMINED_MAX: Duration = Duration::from_secs(240);
 /// A weak claim to a processor.
-const NICE: &str = "12";
+const NICE: &str = "10";
 /// What the tests of a process may hold; a mutant may well want all memory there is.
 const MEMORY_MAX: u64 = 4 << 30;

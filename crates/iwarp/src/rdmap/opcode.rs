@@ -197,4 +197,10 @@ mod tests {
             assert_eq!(Opcode::parse(opcode.emit(), OpcodeWidth::Five), Ok(opcode));
         }
     }
+
+    #[test]
+    fn an_opcode_is_named_by_its_number() {
+        assert_eq!(Opcode(0x12).to_string(), "opcode 0x12");
+        assert_eq!(format!("{:?}", Opcode(0x12)), "Opcode(0x12)");
+    }
 }

@@ -232,4 +232,41 @@ mod tests {
             assert!(parsed.is_none_or(|repr| repr.segment.is_none()));
         }
     }
+
+    #[test]
+    fn each_header_of_a_terminate_has_its_bit_in_either_order() {
+        let mut read = [0; ReadRequestRepr::LEN];
+        let (sink_stag, source_stag) = (Stag(1), Stag(4));
+        ReadRequestRepr { sink_stag, sink_offset: 2, size: 3, source_stag, source_offset: 5 }
+            .emit(&mut read);
+        let order = TerminateOrder::InFullOperation;
+        // RFC 5040 §4.8: M says that the length counts, D that the DDP header is there, R the Read Request.
+        for (bits, ddp, rdmap) in [
+            (LENGTH_VALID, false, false),
+            (DDP_INCLUDED, true, false),
+            (RDMAP_INCLUDED, false, true),
+            (0x01, false, false),
+            (SIW_DDP, true, false),
+            (SIW_RDMAP, false, true),
+        ] {
+            let mut message = vec![0x11, 0, bits, 0];
+            if ddp {
+                message.extend([0, 46]);
+                message.extend([0x41; UntaggedRepr::LEN]);
+            }
+            message.extend(read);
+            let parsed = TerminateRepr::parse(&message, order).unwrap();
+            let found = (parsed.segment.is_some(), parsed.read_request.is_some());
+            assert_eq!(found, (ddp, rdmap), "bits {bits:#04x}");
+        }
+    }
+
+    #[test]
+    fn only_the_codes_that_mean_two_things_are_read_by_what_came_before() {
+        let order = TerminateOrder::InFullOperation;
+        // 2/0/2 means nothing as 0/2/2, and 1/2/5 nothing as 2/1/5.
+        assert_eq!(parse([0x20, 0x02, 0, 0], order), TerminateCode::MPA_CRC);
+        assert_eq!(parse([0x12, 0x05, 0, 0], order), TerminateCode::UNTAGGED_TOO_LONG);
+        assert_eq!(parse([0x20, 0x04, 0, 0], order), TerminateCode::MPA_STARTUP);
+    }
 }

@@ -118,3 +118,25 @@ impl fmt::Display for TerminateCode {
         write!(f, "layer {:#x} type {:#x} code {:#04x}", self.layer, self.etype, self.ecode)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_code_of_a_local_error_of_rdmap_is_registered_and_of_no_other_layer() {
+        let code = |layer, etype| TerminateCode { layer, etype, ecode: 0x55 };
+        assert!(code(0, 0).is_registered());
+        for other in [code(1, 0), code(0, 1), code(2, 0)] {
+            assert!(!other.is_registered(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_named_by_its_three_numbers() {
+        let text = "layer 0x1 type 0x2 code 0x05";
+        assert_eq!(TerminateCode::UNTAGGED_TOO_LONG.to_string(), text);
+        let debug = format!("{:?}", TerminateCode::UNTAGGED_TOO_LONG);
+        assert_eq!(debug, format!("TerminateCode({text})"));
+    }
+}

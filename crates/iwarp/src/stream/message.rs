@@ -71,4 +71,22 @@ mod tests {
         assert_eq!(sequences.next(QueueNumber::RESPONSE), 2);
         assert_eq!(sequences.next(QueueNumber::SEND), 1);
     }
+
+    #[test]
+    fn each_queue_has_numbers_of_its_own() {
+        let queues = [
+            QueueNumber::SEND,
+            QueueNumber::REQUEST,
+            QueueNumber::TERMINATE,
+            QueueNumber::RESPONSE,
+        ];
+        for queue in queues {
+            let mut sequences = Sequences::new();
+            sequences.advance(queue);
+            for other in queues {
+                let expected = if other == queue { 2 } else { 1 };
+                assert_eq!(sequences.next(other), expected, "{other:?} after one of {queue:?}");
+            }
+        }
+    }
 }

@@ -139,3 +139,16 @@ fn check_sink(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_requests_may_be_under_way_as_were_agreed() {
+        let mut outstanding = Outstanding::new(3);
+        assert_eq!((outstanding.ord(), outstanding.available()), (3, 3));
+        outstanding.push(OutboundRequest::Flush);
+        assert_eq!((outstanding.ord(), outstanding.available()), (3, 2));
+    }
+}

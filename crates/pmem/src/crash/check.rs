@@ -147,4 +147,33 @@ mod tests {
         assert_eq!(log.up_to(4), [(2, "sooner")]);
         assert_eq!(log.up_to(5), [(2, "sooner"), (5, "later")]);
     }
+
+    #[test]
+    fn the_first_samples_are_the_two_ends_whatever_the_seed() {
+        let events = (0..64_usize).map(|word| crate::crash::Event::Stream {
+            cpu: 0,
+            offset: word * 64,
+            bytes: vec![1; 64],
+        });
+        let class = crate::DurabilityClass::Pmem;
+        let log = Log { class, initial: vec![0; 4096], events: events.collect() };
+        for seed in [0, 1, 0x5eed] {
+            let mut last = Vec::new();
+            let holds = |state: CrashState<'_, ()>| {
+                if state.at == 64 {
+                    last.push(state.image.to_vec());
+                }
+                Ok::<(), ()>(())
+            };
+            check(&log, &AckLog::new(), Budget { states_per_point: 2, seed }, holds).unwrap();
+            assert_eq!(last, [vec![0; 4096], vec![1; 4096]]);
+        }
+    }
+
+    #[test]
+    fn a_violation_names_the_event_and_the_state() {
+        let violation = Violation { at: 7, state: StateId::Sample(3), error: "lost" };
+        let text = "a crash after event 7 may leave state Sample(3): lost";
+        assert_eq!(violation.to_string(), text);
+    }
 }

@@ -188,4 +188,38 @@ mod tests {
         assert_eq!(point.count(), None);
         assert!(point.states().is_none());
     }
+
+    /// How many of 1,024 groups survive a sample whole, and how many in part; each group has so many writes.
+    fn survivors(writes: usize, seed: u64) -> (usize, usize) {
+        const GROUPS: usize = 1024;
+        let base = vec![0; GROUPS * 8];
+        let mut point = CrashPoint::new(0, &base);
+        for (line, write) in (0..GROUPS).flat_map(|line| (0..writes).map(move |at| (line, at))) {
+            point.push(Some(Group::Line(line)), line * 8 + write, &[1]);
+        }
+        let mut image = Vec::new();
+        point.sample(seed, &mut image);
+        let survived = image.chunks(8).map(|line| line.iter().filter(|byte| **byte == 1).count());
+        let survived: Vec<usize> = survived.collect();
+        let whole = survived.iter().filter(|count| **count == writes).count();
+        (whole, survived.iter().filter(|count| **count > 0 && **count < writes).count())
+    }
+
+    #[test]
+    fn seed_0_loses_everything_and_seed_1_nothing() {
+        for writes in [1, 4] {
+            assert_eq!(survivors(writes, 0), (0, 0));
+            assert_eq!(survivors(writes, 1), (1024, 0));
+        }
+    }
+
+    #[test]
+    fn a_sample_loses_few_or_most_and_what_survives_survives_mostly_whole() {
+        let alone: Vec<usize> = (2..40).map(|seed| survivors(1, seed).0).collect();
+        assert!(alone.iter().any(|whole| *whole < 100), "most are lost: {alone:?}");
+        assert!(alone.iter().any(|whole| *whole > 900), "few are lost: {alone:?}");
+        for (whole, part) in (2..40).map(|seed| survivors(4, seed)) {
+            assert!(part > 0 && whole > 2 * part, "{whole} whole, {part} in part");
+        }
+    }
 }

@@ -146,6 +146,10 @@ impl Medium for Recorder {
         self.medium().persist(offset, len)
     }
 
+    fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.medium().persist_foreign(offset, len)
+    }
+
     fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
         self.medium().atomic(offset, op)
     }
@@ -369,5 +373,59 @@ mod tests {
             Event::Drain { cpu },
         ];
         assert_eq!(recorder.log().events, expected);
+    }
+
+    /// What a program sees of a recorder, whatever is behind it.
+    fn behaves_as_a_medium(recorder: &Recorder) {
+        assert_eq!(recorder.len(), 4096);
+        recorder.prepare(0, 4096).unwrap();
+        recorder.place(61, &[7; 100]).unwrap();
+        let mut out = [0; 102];
+        recorder.read(60, &mut out).unwrap();
+        assert_eq!((out[0], out[1], out[100], out[101]), (0, 7, 7, 0));
+        recorder.try_read(61, &mut out[..2]).unwrap();
+        assert_eq!(out[..2], [7, 7]);
+        assert_eq!(recorder.atomic(512, AtomicOp::Store(3)), Ok(0));
+        assert_eq!(recorder.atomic(512, AtomicOp::Store(4)), Ok(3));
+        recorder.persist(0, 4096).unwrap();
+        assert!(recorder.prepare(4096, 1).is_err(), "beyond its end");
+    }
+
+    #[test]
+    fn a_recorder_is_a_medium_of_its_class() {
+        let memory = Recorder::pmem(4096);
+        behaves_as_a_medium(&memory);
+        assert_eq!(memory.try_atomic(512, AtomicOp::Store(5)), Ok(4));
+        assert_eq!(memory.try_persist(0, 4096), Ok(()));
+        assert!(matches!(memory.log().events.last(), Some(Event::Drain { .. })));
+        memory.place(1024, &[9; 1024]).unwrap();
+        let mut streamed = [0; 1024];
+        memory.read(1024, &mut streamed).unwrap();
+        assert_eq!(streamed, [9; 1024]);
+
+        let disk = Recorder::storage(4096);
+        behaves_as_a_medium(&disk);
+        assert_eq!(disk.try_atomic(512, AtomicOp::Store(5)), Err(MediumError::WouldBlock));
+        assert_eq!(disk.try_persist(0, 4096), Err(MediumError::WouldBlock));
+    }
+
+    fn flushes(recorder: &Recorder) -> Vec<Event> {
+        for value in [1, 2, 3] {
+            recorder.place(0, &[value]).unwrap();
+            recorder.persist(0, 1).unwrap();
+        }
+        let is_flush =
+            |event: &Event| matches!(event, Event::FlushBegun { .. } | Event::FlushEnded { .. });
+        recorder.log().events.into_iter().filter(is_flush).collect()
+    }
+
+    #[test]
+    fn flushes_are_numbered_and_a_sabotaged_one_began_before_its_writes() {
+        let (begun, ended) = (|run| Event::FlushBegun { run }, |run| Event::FlushEnded { run });
+        let honest = [begun(0), ended(0), begun(1), ended(1), begun(2), ended(2)];
+        assert_eq!(flushes(&Recorder::storage(64)), honest);
+        let early = [begun(0), ended(0), begun(1), ended(1), begun(2), ended(2), begun(3)];
+        let sabotaged = Recorder::sabotaged(64, Sabotage::FlushBeganEarlier);
+        assert_eq!(flushes(&sabotaged), early);
     }
 }

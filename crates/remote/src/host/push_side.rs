@@ -138,3 +138,65 @@ fn release<T>(waiting: &mut Vec<Waiting<T>>, is_over: impl Fn(&T) -> bool) {
         let _ = over.reply.send(());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rdma::{EngineConfig, PollPolicy, Provider, SoftProvider};
+
+    use super::*;
+
+    const CONNECTION: PushConnection = PushConnection(1);
+    const OTHER: PushConnection = PushConnection(2);
+    const QP: QpId = QpId { index: 7, generation: 0 };
+    const OTHER_QP: QpId = QpId { index: 8, generation: 0 };
+
+    fn is_answered(answer: &mut oneshot::Receiver<()>) -> bool {
+        answer.try_recv().is_ok()
+    }
+
+    #[test]
+    fn the_connections_of_two_threads_have_different_names() {
+        let (mut first, mut second) = (PushSide::new(0, 2), PushSide::new(1, 2));
+        let names = [first.next_name(), first.next_name(), second.next_name(), second.next_name()];
+        assert_eq!(names, [2, 4, 3, 5].map(PushConnection));
+    }
+
+    #[test]
+    fn whoever_deregisters_what_another_is_ending_waits_for_that_end() {
+        let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let mut engine = SoftProvider.open_engine(config).unwrap();
+        let mut side = PushSide::new(0, 1);
+        let (reply, mut first) = oneshot::channel();
+        side.deregistering.push(Waiting { what: (QP, Rkey(1)), reply });
+        // The engine knows neither any more.
+        let (reply, mut same) = oneshot::channel();
+        side.deregister(&mut *engine, (QP, Rkey(1)), reply);
+        let (reply, mut another) = oneshot::channel();
+        side.deregister(&mut *engine, (QP, Rkey(2)), reply);
+        assert!(is_answered(&mut another), "nobody is ending it: it is over");
+        assert!(!is_answered(&mut same) && !is_answered(&mut first));
+        side.deregistered(OTHER_QP, Rkey(1));
+        side.deregistered(QP, Rkey(2));
+        assert!(!is_answered(&mut same) && !is_answered(&mut first));
+        side.deregistered(QP, Rkey(1));
+        assert!(is_answered(&mut same) && is_answered(&mut first));
+    }
+
+    #[test]
+    fn the_end_of_a_connection_answers_whoever_waits_for_it_and_nobody_else() {
+        let mut side = PushSide::new(0, 1);
+        side.add(CONNECTION, QP);
+        side.add(OTHER, OTHER_QP);
+        let mut waiting = |connection, qp| {
+            let ((ended, region), (gone, whole)) = (oneshot::channel(), oneshot::channel());
+            side.deregistering.push(Waiting { what: (qp, Rkey(1)), reply: ended });
+            side.disconnecting.push(Waiting { what: connection, reply: gone });
+            [region, whole]
+        };
+        let (mut of_it, mut of_another) = (waiting(CONNECTION, QP), waiting(OTHER, OTHER_QP));
+        side.gone(CONNECTION, QP);
+        assert!(of_it.iter_mut().all(is_answered));
+        assert!(!of_another.iter_mut().any(is_answered));
+        assert_eq!(side.into_connections().collect::<Vec<_>>(), [OTHER]);
+    }
+}

@@ -341,3 +341,6 @@ pub enum NotRegistered {
     #[error("the range was recalled while it was registered")]
     Recalled,
 }
+
+#[cfg(test)]
+mod tests;

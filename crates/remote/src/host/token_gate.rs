@@ -243,4 +243,17 @@ mod tests {
         gate.gone(PushConnection(1));
         assert!(is_admitted(&gate, waiting.expose(), 3));
     }
+
+    #[test]
+    fn tokens_that_differ_in_any_bytes_are_not_equal() {
+        let token = Token([0x5a; TOKEN_LEN]);
+        assert_eq!(token, token.clone());
+        for (first, second) in [(0, 1), (0, TOKEN_LEN - 1), (7, 20)] {
+            let mut other = token.clone();
+            // The same bit of two bytes.
+            other.0[first] ^= 4;
+            other.0[second] ^= 4;
+            assert_ne!(token, other, "bytes {first} and {second}");
+        }
+    }
 }

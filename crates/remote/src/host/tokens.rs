@@ -73,3 +73,44 @@ impl<T: Eq, B> TokenTable<T, B> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_token_is_valid_in_each_of_its_forms_until_its_time_is_over() {
+        let now = Instant::now();
+        let mut table = TokenTable::new(2);
+        assert!(table.issue(vec![1, 2], "alice", now, now + MINUTE));
+        let almost = now + MINUTE - Duration::from_nanos(1);
+        for form in [1, 2] {
+            assert_eq!(table.bearer(&form, almost), Some(&"alice"));
+            assert_eq!(table.bearer(&form, now + MINUTE), None, "its time is over");
+        }
+        assert_eq!(table.bearer(&3, now), None);
+        assert_eq!(table.spend(&2, almost), Some("alice"));
+        assert_eq!(table.spend(&1, almost), None, "it is spent in all its forms");
+    }
+
+    #[test]
+    fn a_token_that_is_over_admits_nobody_and_takes_no_room() {
+        let now = Instant::now();
+        let mut table = TokenTable::new(2);
+        assert!(table.issue(vec![1], "alice", now, now + MINUTE));
+        assert!(table.issue(vec![2], "bob", now, now + 2 * MINUTE));
+        assert!(!table.issue(vec![3], "carol", now, now + MINUTE), "two at most");
+        let almost = now + MINUTE - Duration::from_nanos(1);
+        assert_eq!(table.bearers(almost).len(), 2);
+        assert_eq!(table.spend(&1, now + MINUTE), None);
+        assert_eq!(table.bearers(now + MINUTE).collect::<Vec<_>>(), [&"bob"]);
+        assert!(table.issue(vec![1], "dave", now, now + MINUTE));
+        assert_eq!(table.bearers(now + MINUTE).collect::<Vec<_>>(), [&"bob"]);
+        table.revoke(|bearer| *bearer == "bob");
+        assert_eq!(table.bearer(&2, now), None);
+    }
+}

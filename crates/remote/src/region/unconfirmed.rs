@@ -247,6 +247,50 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_is_replaced_before_anything_looks_at_it_is_not_carried_out_again() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111", Order::Free);
+        unconfirmed.push(Sequence(2), 0, b"2222", Order::Free);
+        let writes = unconfirmed.replay(&[Sequence(5)]);
+        let writes: Vec<_> = writes.iter().map(|(sequence, ..)| sequence.0).collect();
+        assert_eq!(writes, [2]);
+    }
+
+    #[test]
+    fn a_store_is_open_for_what_overlaps_it_until_something_behind_it_is_answered() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 8, b"pointer1", Order::BehindCommits);
+        unconfirmed.push(Sequence(3), 32, b"freely", Order::Free);
+        let open = |range, answered| unconfirmed.open_store(&range, Sequence(answered));
+        for range in [0..9, 15..16, 8..16, 0..64] {
+            assert_eq!(open(range.clone(), 0), Some(8..16), "{range:?}");
+        }
+        for range in [0..8, 16..24, 32..40] {
+            assert_eq!(open(range.clone(), 0), None, "{range:?}");
+        }
+        assert_eq!(open(8..16, 1), None, "the peer has carried it out");
+    }
+
+    #[test]
+    fn a_range_that_lies_around_the_end_of_the_ring_is_named_whole() {
+        let mut unconfirmed = Unconfirmed::new(8, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaaaa", Order::Free);
+        unconfirmed.committed(Sequence(2), &(0..6));
+        unconfirmed.push(Sequence(3), 100, b"bcdefg", Order::Free);
+        assert_eq!(unconfirmed.ranges(), [100..106]);
+        assert_eq!(contents(&unconfirmed), [(100, b"bcdefg".to_vec())]);
+    }
+
+    #[test]
+    fn what_was_carried_out_again_is_not_kept() {
+        let mut unconfirmed = Unconfirmed::new(8, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaaaaaa", Order::Free);
+        assert!(!unconfirmed.has_room(1));
+        unconfirmed.clear();
+        assert!(contents(&unconfirmed).is_empty() && unconfirmed.has_room(8));
+    }
+
+    #[test]
     fn a_replay_undoes_no_write_that_may_have_been_published() {
         // The peer may have carried out all of it: the record, its commit, and the pointer to it.
         let mut unconfirmed = Unconfirmed::new(64, 8);

@@ -1,9 +1,9 @@
 //! One log over the memory of this machine and over that of another, whose control side is not SMB.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use basics::Environment;
+use basics::{Clock, Environment, ManualClock};
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, Violation, check};
 use pmem::{LocalMemory, Medium, Memory, OpenOptions};
 use rdma::PollPolicy;
@@ -13,14 +13,16 @@ use crate::control::{Plain, PlainControl};
 use crate::log::{self, Care, LEN, RECORD, RECORDS, append, recover};
 use crate::server::Server;
 
+/// A region whose clock stands still: one that has left push mode does not return to it, however long a busy machine takes.
 pub(crate) fn region(server: &Server) -> RemoteRegion<Plain> {
+    let clock = Clock::given(Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH)));
     let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
     let control = PlainControl::connect(server.address(), 0..LEN);
     RemoteRegion::open(
         Box::new(control),
         Ways::of(&settings),
         settings,
-        &Environment::host(),
+        &Environment { clock, ..Environment::host() },
         0..LEN,
     )
 }

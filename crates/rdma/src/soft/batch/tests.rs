@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use pmem::{DurabilityClass, StoreGranularity};
 
 use super::*;
+use crate::interface::{QpId, WcOpcode};
 
 /// Memory whose flushes end as the test says, and that is shorter than its length claims.
 #[derive(Debug)]
@@ -225,4 +226,66 @@ fn a_shared_commit_fails_for_those_whose_own_bytes_failed() {
     let failures: Vec<_> = group.iter().map(|batch| (batch.succeeded, batch.failure)).collect();
     assert_eq!(failures, [(0, Some(LOST)), (1, None), (1, None)]);
     assert_eq!(*file.flushes.lock().unwrap(), 1, "one flush for all of them");
+}
+
+/// A batch that waits for the flush of a file: a placement, and a flush behind it.
+fn waiting_for_its_flush() -> Batch {
+    let file = Arc::new(Paged { flushes: Mutex::new(0), seconds: Mutex::new(0) });
+    let mut batch = Batch::new(Key { index: 0, generation: 0 });
+    batch.payload.extend_from_slice(&[1; 8]);
+    for work in [Work::Place(0..8), Work::Persist] {
+        let medium: Arc<dyn Medium> = Arc::clone(&file) as _;
+        let target = Some(Target { tag: 1, medium, offset: 16, len: 8 });
+        let after = After::Answer(Serial::FIRST);
+        batch.operations.push(Deferred { target, work, after, result: 0 });
+    }
+    assert!(matches!(batch.run(&AtomicBool::new(false), Pace::Short), Pause::Commit(_)));
+    batch
+}
+
+#[test]
+fn a_flush_that_fails_counts_what_was_before_it_and_one_that_panics_nothing() {
+    for (failure, succeeded) in [(LOST, 1), (Failure::Stopped, 1), (Failure::Panicked, 0)] {
+        let mut batch = waiting_for_its_flush();
+        batch.committed(Err(failure));
+        assert_eq!((batch.succeeded, batch.failure), (succeeded, Some(failure)));
+    }
+}
+
+#[test]
+fn a_batch_that_no_worker_takes_fails_where_it_stands() {
+    let mut batch = Batch::new(Key { index: 0, generation: 0 });
+    batch.fail(LOST);
+    assert_eq!((batch.succeeded, batch.failure), (0, Some(LOST)));
+    let mut batch = waiting_for_its_flush();
+    batch.fail(LOST);
+    assert_eq!((batch.succeeded, batch.failure), (2, Some(LOST)), "both were looked at");
+}
+
+#[test]
+fn memory_of_ours_that_fails_is_a_fault_of_this_end_and_memory_for_the_peer_is_told_to_it() {
+    let qp = QpId { index: 0, generation: 0 };
+    let completion = WorkCompletion::new(qp, 1, WcOpcode::Recv, WcStatus::Success, 8);
+    let ours = [
+        After::Received(completion),
+        After::ReceivedAndInvalidates(completion),
+        After::ReadPlaced(Serial::FIRST),
+        After::FetchedForRequest(Serial::FIRST),
+    ];
+    let of_peer =
+        [After::Nothing, After::Answer(Serial::FIRST), After::FetchedForResponse(Serial::FIRST)];
+    let fault = |after| {
+        let mut batch = waiting_for_its_flush();
+        batch.succeeded = 1;
+        batch.operations[1].after = after;
+        batch.fault(LOST)
+    };
+    for after in ours {
+        let found = fault(after);
+        assert!(matches!(found, Fault::Local(WcStatus::LocalMedia)), "{after:?}: {found:?}");
+    }
+    for after in of_peer {
+        let found = fault(after);
+        assert!(!matches!(found, Fault::Local(_)), "{after:?}: {found:?}");
+    }
 }

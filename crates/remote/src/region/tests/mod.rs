@@ -7,6 +7,7 @@ mod lease;
 mod ordering;
 mod peer;
 mod refused;
+mod returning;
 mod shared;
 mod silent;
 
@@ -125,6 +126,23 @@ fn lose_the_connection(peer: &Arc<Peer>, expected: &str) {
     assert_eq!(peer.bytes(0, 10), [3; 10]);
     assert_eq!(peer.bytes(50, 100), [2; 100]);
     assert!(!is_push(&region), "{}", region.path());
+}
+
+#[test]
+fn a_verify_by_messages_hashes_what_a_verify_of_push_mode_hashes() {
+    let peer = Peer::with_region(4096..4096 + (3 << 20));
+    let mut region = peer.region();
+    // More than two of the pieces in which this end reads.
+    let bytes: Vec<u8> =
+        (0..(2_u32 << 20) + 9).map(|n| n.wrapping_mul(7).to_le_bytes()[1]).collect();
+    let len = u32::try_from(bytes.len()).unwrap();
+    peer.another_writes(5, &bytes);
+    let hash = region.verify(5, len).unwrap();
+    assert!(is_push(&region), "{}", region.path());
+    peer.ask(Ask::CutConnections);
+    assert_eq!(region.verify(5, len).unwrap(), hash);
+    peer.another_writes(4 + u64::from(len), &[bytes[bytes.len() - 1] ^ 1]);
+    assert_ne!(region.verify(5, len).unwrap(), hash, "the last byte counts");
 }
 
 #[test]

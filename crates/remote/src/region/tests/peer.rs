@@ -65,6 +65,8 @@ pub(super) struct Peer {
     pub(super) lease_goes_after: AtomicU64,
     /// SMB2 WRITEs stay here until an SMB2 FLUSH, as in a page cache that commits do not reach.
     pub(super) cache: Mutex<Option<Cached>>,
+    /// The ranges of the file that were committed by messages.
+    pub(super) commits: Mutex<Vec<Range<u64>>>,
     /// The SMB2 FLUSH of this number, counted from now on, fails once; 0 for none.
     pub(super) failing_flush: AtomicU64,
     /// What the server says of the file.
@@ -135,6 +137,7 @@ impl Peer {
             lease_gone: AtomicBool::new(false),
             lease_goes_after: AtomicU64::new(0),
             cache: Mutex::new(None),
+            commits: Mutex::default(),
             failing_flush: AtomicU64::new(0),
             promise: Mutex::new(Promise { class: DurabilityClass::Volatile, is_emulated: true }),
             operations: Mutex::new(PeerOperations::all()),
@@ -162,13 +165,17 @@ impl Peer {
         let mut settings =
             RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
         change(&mut settings);
-        Region::open(
-            Box::new(Fake(Arc::clone(self))),
-            Ways::of(&settings),
-            settings,
-            &Environment::host(),
-            self.range.clone(),
-        )
+        self.region_in(&Environment::host(), settings)
+    }
+
+    /// A region whose clock is another than the kernel's.
+    pub(super) fn region_in(
+        self: &Arc<Self>,
+        environment: &Environment,
+        settings: RegionSettings,
+    ) -> Region {
+        let control = Box::new(Fake(Arc::clone(self)));
+        Region::open(control, Ways::of(&settings), settings, environment, self.range.clone())
     }
 
     /// A region for async callers, on a shared engine.
@@ -370,7 +377,8 @@ impl Control<Cues> for Fake {
 
     fn settle(&mut self) {}
 
-    fn commit(&mut self, _: Range<u64>) -> Result<(), CueError> {
+    fn commit(&mut self, range: Range<u64>) -> Result<(), CueError> {
+        self.0.commits.lock().unwrap().push(range);
         self.flush()
     }
 

@@ -57,6 +57,11 @@ impl ReplayCache {
         seen.until.push_back((until, digest, owner));
         Ok(())
     }
+
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.0.lock().unwrap().digests.len()
+    }
 }
 
 impl Seen {

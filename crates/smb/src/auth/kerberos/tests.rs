@@ -213,6 +213,17 @@ fn an_authenticator_is_remembered_as_long_as_any_clock_takes_it() {
 }
 
 #[test]
+fn an_authenticator_is_forgotten_when_no_clock_takes_it_any_more() {
+    let service = Arc::new(KerberosService::new());
+    finish(acceptor(&service, -295), &recorded("aes256-cts request")).unwrap();
+    let last = line("time").parse::<i64>().unwrap() - 295 + 600;
+    service.replays.admit("bob", b"in time", last, last).unwrap();
+    assert_eq!(service.replays.remembered(), 2);
+    service.replays.admit("bob", b"too late", last + 1, last + 1).unwrap();
+    assert_eq!(service.replays.remembered(), 1);
+}
+
+#[test]
 fn a_token_longer_than_any_is_refused_for_its_length() {
     let length = |accept: Accept| matches!(accept, Accept::Denied(DenyReason::PeerTokenLength(len)) if len == TOKEN_MAX + 1);
     let service = Arc::new(KerberosService::new());

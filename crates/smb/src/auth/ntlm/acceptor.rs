@@ -230,7 +230,7 @@ const NEGOTIATE_MAX: usize = 1100;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::ntlm::NtlmClient;
+    use crate::auth::ntlm::{ClientFreshness, NtlmClient};
     use crate::auth::{TOKEN_MAX, UserList};
 
     fn acceptor() -> NtlmAcceptor {
@@ -277,5 +277,35 @@ mod tests {
             let flags = u32::from_le_bytes(challenge[20..24].try_into().unwrap());
             assert_eq!(flags & (UNICODE | KEY_EXCH), offered);
         }
+    }
+
+    #[test]
+    fn a_client_that_was_granted_no_exchange_of_keys_does_not_choose_the_key() {
+        let mut users = UserList::new();
+        users.add_password("alice", "correct horse");
+        let mut server = NtlmAcceptor { users: Arc::new(users), ..acceptor() };
+        let mut negotiate = NtlmClient::negotiate();
+        let offered = NtlmFlags::OFFERED - NtlmFlags::KEY_EXCH;
+        negotiate[12..16].copy_from_slice(&offered.bits().to_le_bytes());
+        let Accept::Continue(challenge) = server.step(&negotiate) else { panic!() };
+
+        let hash = NtHash::of_password("correct horse");
+        let fresh = ClientFreshness::new(&[7; 24], 0x01dd_0000_0000_0000);
+        let client = NtlmClient::new("alice", "", hash, "localhost", fresh).unwrap();
+        let (mut message, key) = client.authenticate(&challenge).unwrap();
+        // It says that it has chosen a key nevertheless, and sends one.
+        let at = u32::try_from(message.len()).unwrap();
+        message[52..56].copy_from_slice(&[16, 0, 16, 0]);
+        message[56..60].copy_from_slice(&at.to_le_bytes());
+        let flags = u32::from_le_bytes(message[60..64].try_into().unwrap());
+        let claimed = flags | NtlmFlags::KEY_EXCH.bits();
+        message[60..64].copy_from_slice(&claimed.to_le_bytes());
+        message.extend([9; 16]);
+        message[AuthenticateRepr::MIC].fill(0);
+        let mic = key.mic(&[&negotiate, &challenge, &message]);
+        message[AuthenticateRepr::MIC].copy_from_slice(&mic);
+
+        let Accept::Done(accepted) = server.step(&message) else { panic!("denied") };
+        assert_eq!(accepted.session_key, Some(SessionKey::new(key.as_bytes())));
     }
 }

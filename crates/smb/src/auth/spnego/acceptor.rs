@@ -270,3 +270,40 @@ impl From<SpnegoError> for DenyReason {
 
 /// 32 mechanisms of 12 bytes, generously.
 const MECH_LIST_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::UserList;
+    use crate::auth::der::{APPLICATION_0, OBJECT_ID, OCTET_STRING, SEQUENCE, context, wrap};
+    use crate::auth::ntlm::{AcceptorConfig, Freshness, NtlmClient};
+    use crate::auth::spnego::NTLM_LIST;
+
+    /// A first token whose encoded list has so many bytes: NTLM, and one that nobody knows.
+    fn token(list_len: usize) -> Vec<u8> {
+        let ntlm = &NTLM_LIST[2..];
+        let head = wrap(SEQUENCE, &[0; 256]).len() - 256;
+        let unknown = wrap(OBJECT_ID, &vec![0x2a; list_len - 2 * head - ntlm.len()]);
+        let list = wrap(SEQUENCE, &[ntlm, &unknown].concat());
+        assert_eq!(list.len(), list_len);
+        let list = wrap(context(0), &list);
+        let negotiate = wrap(context(2), &wrap(OCTET_STRING, &NtlmClient::negotiate()));
+        let init = wrap(context(0), &wrap(SEQUENCE, &[list, negotiate].concat()));
+        wrap(APPLICATION_0, &[wrap(OBJECT_ID, SPNEGO), init].concat())
+    }
+
+    #[test]
+    fn a_list_of_mechanisms_longer_than_any_is_refused() {
+        for (len, is_taken) in
+            [(MECH_LIST_MAX, true), (MECH_LIST_MAX + 1, false), (MECH_LIST_MAX + 2, false)]
+        {
+            let fresh = Freshness { challenge: [1; 8], now_filetime: 0x01dd_0000_0000_0000 };
+            let config = Arc::new(AcceptorConfig::new("landfast"));
+            let mut server = SpnegoAcceptor::new(config, Arc::new(UserList::new()), fresh);
+            let answer = server.step(&token(len));
+            assert_eq!(matches!(answer, Accept::Continue(_)), is_taken, "{len} bytes");
+        }
+    }
+
+    const SPNEGO: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
+}
