@@ -135,6 +135,13 @@ async fn logs_on_as(
 ) -> Result<(), ClientError> {
     let (connection, _, mut server) =
         connected_as(PATIENCE, |_| SessionSecurity::without_keys(SessionId(0)));
+    let mut given = ConnectOptions { dialects: vec![dialect], ..ConnectOptions::default() };
+    options(&mut given);
+    let options = given;
+    let mode = match options.signing {
+        Protection::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+        Protection::IfRequired => SecurityMode::SIGNING_ENABLED,
+    };
     let mut users = UserList::new();
     users.add_password("user", "secret");
     let fresh = Freshness { challenge: [1; 8], now_filetime: 1 };
@@ -150,8 +157,7 @@ async fn logs_on_as(
                 continue;
             }
             let asked = SessionSetupRequest::parse(&pdu).unwrap();
-            let required = SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED;
-            assert_eq!(asked.security_mode, required, "as the options say");
+            assert_eq!(asked.security_mode, mode, "as the options say");
             let answer = |token: &[u8], header: Header| {
                 let mut pdu = Vec::new();
                 header.emit(&mut pdu);
@@ -177,9 +183,6 @@ async fn logs_on_as(
             server.answers.send(pdu).unwrap();
         }
     });
-    let mut given = ConnectOptions { dialects: vec![dialect], ..ConnectOptions::default() };
-    options(&mut given);
-    let options = given;
     super::super::negotiate(&connection, &options, "host").await.unwrap();
     let fresh = ClientFreshness::new(&[2; 24], 1);
     let mut initiator = NtlmInitiator::with_password("user", "", "secret", "host", fresh).unwrap();
@@ -212,4 +215,20 @@ async fn a_last_token_that_was_changed_is_refused_whoever_has_signed_the_answer(
         let refused = logs_on_as(dialect, |_| {}, changed, |keys, pdu| sign(keys, pdu)).await;
         assert!(matches!(refused, Err(ClientError::Authentication(_))), "{dialect:?}: {refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_no_signature_believes_what_proves_the_server() {
+    let if_required = |options: &mut ConnectOptions| options.signing = Protection::IfRequired;
+    // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed in any case.
+    let refused = logs_on_as(Dialect::SMB_3_0, if_required, |_| {}, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::PeerUnproven(VerifyError::PeerUnsigned))));
+    // Before, its last token is all there is.
+    let dialect = Dialect::SMB_2_1;
+    logs_on_as(dialect, if_required, |_| {}, |_, _| {}).await.unwrap();
+    let changed = |token: &mut Vec<u8>| *token.last_mut().unwrap() ^= 1;
+    let refused = logs_on_as(dialect, if_required, changed, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
+    let refused = logs_on_as(dialect, if_required, Vec::clear, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
 }
