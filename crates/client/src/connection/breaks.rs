@@ -61,6 +61,11 @@ impl BreakCount {
     pub(crate) fn now(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
+
+    #[cfg(test)]
+    pub(crate) fn arrive(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]

@@ -251,3 +251,113 @@ pub(crate) fn validate_input(negotiated: &Negotiated) -> (Vec<u8>, Vec<u8>) {
 const IO_SIZE_MIN: u32 = 4096;
 /// Larger requests gain nothing and cost memory on both sides; TCP frames end at 16 MiB.
 const IO_SIZE_MAX: u32 = 8 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use smb::FileTime;
+
+    use super::*;
+
+    fn answer(dialect: Dialect) -> NegotiateResponse<'static> {
+        let contexts = match dialect == Dialect::SMB_3_1_1 {
+            true => vec![NegotiateContext::PreauthIntegrity {
+                hashes: vec![HashId::SHA_512],
+                salt: &[],
+            }],
+            false => Vec::new(),
+        };
+        NegotiateResponse {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            dialect,
+            server_guid: Guid([1; 16]),
+            capabilities: Capabilities::LARGE_MTU | Capabilities::ENCRYPTION,
+            transact_size_max: IO_SIZE_MIN,
+            read_size_max: IO_SIZE_MAX,
+            write_size_max: IO_SIZE_MAX + 1,
+            system_time: FileTime(0),
+            start_time: FileTime(0),
+            token: &[],
+            contexts,
+        }
+    }
+
+    fn agreed(answer: &NegotiateResponse<'_>) -> Result<Negotiated, ClientError> {
+        let options = ConnectOptions::default();
+        let (offer, _) = Offer::new(&options).unwrap();
+        agree(answer, &options, offer, PreauthHash::new())
+    }
+
+    #[test]
+    fn each_dialect_signs_and_seals_by_its_own_algorithms_unless_others_are_agreed() {
+        let (hmac, cmac) = (SigningAlgorithm::HmacSha256, SigningAlgorithm::AesCmac);
+        let ccm = Some(Cipher::Aes128Ccm);
+        for (dialect, signing, cipher) in [
+            (Dialect::SMB_2_0_2, hmac, None),
+            (Dialect::SMB_2_1, hmac, None),
+            (Dialect::SMB_3_0, cmac, ccm),
+            (Dialect::SMB_3_0_2, cmac, ccm),
+            (Dialect::SMB_3_1_1, cmac, None),
+        ] {
+            let agreed = agreed(&answer(dialect)).unwrap();
+            assert_eq!((agreed.signing, agreed.cipher), (signing, cipher), "{dialect:?}");
+        }
+        let mut unable = answer(Dialect::SMB_3_0);
+        unable.capabilities = Capabilities::LARGE_MTU;
+        assert_eq!(agreed(&unable).unwrap().cipher, None, "the server cannot seal");
+    }
+
+    #[test]
+    fn a_server_moves_4_kib_at_least_and_8_mib_at_most_are_asked_for() {
+        let taken = agreed(&answer(Dialect::SMB_3_0)).unwrap();
+        assert_eq!((taken.transact_size_max, taken.read_size_max), (IO_SIZE_MIN, IO_SIZE_MAX));
+        assert_eq!(taken.write_size_max, IO_SIZE_MAX);
+        for change in [
+            |answer: &mut NegotiateResponse<'_>| answer.transact_size_max = IO_SIZE_MIN - 1,
+            |answer: &mut NegotiateResponse<'_>| answer.read_size_max = IO_SIZE_MIN - 1,
+            |answer: &mut NegotiateResponse<'_>| answer.write_size_max = 0,
+        ] {
+            let mut small = answer(Dialect::SMB_3_0);
+            change(&mut small);
+            assert!(matches!(agreed(&small), Err(ClientError::PeerNegotiation)));
+        }
+    }
+
+    #[test]
+    fn a_dialect_that_was_not_offered_and_no_hash_of_3_1_1_are_refused() {
+        let foreign = agreed(&answer(Dialect(0x0400)));
+        assert!(matches!(foreign, Err(ClientError::PeerDialect(Dialect(0x0400)))));
+        let mut bare = answer(Dialect::SMB_3_1_1);
+        bare.contexts.clear();
+        assert!(matches!(agreed(&bare), Err(ClientError::PeerNegotiation)));
+    }
+
+    #[test]
+    fn an_algorithm_that_was_not_offered_is_not_taken() {
+        let options = ConnectOptions {
+            ciphers: vec![Cipher::Aes128Gcm],
+            signing_algorithms: vec![SigningAlgorithm::AesCmac],
+            ..ConnectOptions::default()
+        };
+        let chosen = |context| {
+            let mut answer = answer(Dialect::SMB_3_1_1);
+            answer.contexts.push(context);
+            let (offer, _) = Offer::new(&options).unwrap();
+            agree(&answer, &options, offer, PreauthHash::new())
+        };
+        let cipher =
+            |cipher: Cipher| NegotiateContext::Encryption(vec![wire::CipherId(cipher.id())]);
+        let agreed = chosen(cipher(Cipher::Aes128Gcm)).unwrap();
+        assert_eq!(agreed.cipher, Some(Cipher::Aes128Gcm));
+        let refused = chosen(cipher(Cipher::Aes128Ccm));
+        assert!(matches!(refused, Err(ClientError::PeerNegotiation)));
+        let signing = |algorithm: SigningAlgorithm| {
+            NegotiateContext::Signing(vec![wire::SigningId(algorithm.id())])
+        };
+        assert_eq!(
+            chosen(signing(SigningAlgorithm::AesCmac)).unwrap().signing,
+            SigningAlgorithm::AesCmac
+        );
+        let refused = chosen(signing(SigningAlgorithm::HmacSha256));
+        assert!(matches!(refused, Err(ClientError::PeerNegotiation)));
+    }
+}

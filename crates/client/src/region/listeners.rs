@@ -76,3 +76,29 @@ fn is_special(ip: IpAddr) -> bool {
     };
     is_link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_each_machine_has_for_itself_is_nobodys_by_announcement() {
+        for special in [
+            "127.0.0.1",
+            "127.1.2.3",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "169.254.1.1",
+            "fe80::1",
+            "255.255.255.255",
+            "224.0.0.1",
+            "ff02::1",
+        ] {
+            assert!(is_special(special.parse().unwrap()), "{special}");
+        }
+        for other in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "fd00::1"] {
+            assert!(!is_special(other.parse().unwrap()), "{other}");
+        }
+    }
+}

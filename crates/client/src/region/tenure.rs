@@ -83,3 +83,67 @@ impl State {
         self.breaks.as_ref().map_or(0, BreakCount::now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
+
+    #[test]
+    fn a_break_that_has_arrived_forbids_a_replay_that_has_not_begun() {
+        runtime().block_on(async {
+            let breaks = BreakCount::default();
+            let tenure = Tenure::new(Some(breaks.clone()));
+            assert!(!tenure.is_whole().await && tenure.hold().await.is_none(), "nothing is mapped");
+            // Of an earlier mapping.
+            breaks.arrive();
+            tenure.begin().await;
+            assert!(tenure.is_whole().await);
+            breaks.arrive();
+            assert!(!tenure.is_whole().await);
+            assert!(tenure.hold().await.is_some(), "what is being written again may be finished");
+            tenure.end().await;
+            assert!(tenure.hold().await.is_none());
+            tenure.begin().await;
+            assert!(tenure.is_whole().await, "mapped again");
+        });
+    }
+
+    #[test]
+    fn without_a_lease_nothing_is_written_again() {
+        runtime().block_on(async {
+            let tenure = Tenure::new(None);
+            tenure.begin().await;
+            assert!(!tenure.is_whole().await && tenure.hold().await.is_none());
+        });
+    }
+
+    #[test]
+    fn a_lease_that_goes_on_is_ours_if_it_was_whole_all_the_time() {
+        runtime().block_on(async {
+            for (arrives, whole, has_lease, is_ours) in [
+                (false, true, true, true),
+                (true, true, true, false),
+                (false, false, true, false),
+                (false, true, false, false),
+            ] {
+                let breaks = BreakCount::default();
+                let tenure = Tenure::new(Some(breaks.clone()));
+                tenure.begin().await;
+                if arrives {
+                    breaks.arrive();
+                }
+                let later = BreakCount::default();
+                tenure.go_on(has_lease.then(|| later.clone()), whole).await;
+                assert_eq!(tenure.is_whole().await, is_ours, "{arrives} {whole} {has_lease}");
+                later.arrive();
+                assert!(!tenure.is_whole().await, "a break of the lease as it is held now");
+            }
+        });
+    }
+}

@@ -272,6 +272,28 @@ mod tests {
     }
 
     #[test]
+    fn a_replay_sends_no_write_without_bytes() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111", Order::Free);
+        unconfirmed.push(Sequence(3), 4, b"3333", Order::Free);
+        let writes = unconfirmed.replay(&[Sequence(2)]).into_iter();
+        let writes: Vec<_> = writes.map(|(_, at, pieces)| (at, pieces.concat())).collect();
+        assert_eq!(writes, [(0, b"1111".to_vec()), (4, b"3333".to_vec())]);
+    }
+
+    #[test]
+    fn the_list_of_writes_never_grows() {
+        let mut unconfirmed = Unconfirmed::new(1 << 20, 8);
+        let capacity = unconfirmed.entries.capacity();
+        let mut sequence = 0;
+        while unconfirmed.has_room(1) {
+            sequence += 1;
+            unconfirmed.push(Sequence(sequence), sequence, b"a", Order::Free);
+        }
+        assert_eq!(unconfirmed.entries.len(), capacity);
+    }
+
+    #[test]
     fn a_range_that_lies_around_the_end_of_the_ring_is_named_whole() {
         let mut unconfirmed = Unconfirmed::new(8, 8);
         unconfirmed.push(Sequence(1), 0, b"aaaaaa", Order::Free);

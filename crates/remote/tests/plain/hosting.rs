@@ -246,3 +246,12 @@ impl Medium for Slow {
         self.memory.prepare(offset, len)
     }
 }
+
+#[test]
+fn a_host_that_stops_ends_the_connections_of_its_peers() {
+    let server = Server::start(in_memory());
+    let region = mapped(&server);
+    // The end of the server asserts that no connection is left, and the peer does not end its own.
+    drop(server);
+    drop(region);
+}

@@ -7,6 +7,7 @@ use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 
 use super::*;
 use crate::error::ClientError;
+use crate::options::Protection;
 use crate::session;
 
 /// An answer to the first request, signed.
@@ -51,6 +52,13 @@ async fn a_sealed_answer_that_names_another_session_is_refused() {
     let mut payload = signed(&server);
     // The session id of the message (MS-SMB2 §2.2.1.2); the transform header names the one that asked.
     payload[40] ^= 1;
+    sealed(&server, payload);
+    let other = SessionId(SESSION.0 ^ 1);
+    assert_eq!(pending.await.unwrap_err(), ConnectionError::PeerSession(other));
+}
+
+/// Sends a frame that the first session's key seals.
+fn sealed(server: &Server, mut payload: Vec<u8>) {
     let header = TransformHeader {
         signature: [0; 16],
         nonce: [0; 16],
@@ -63,16 +71,77 @@ async fn a_sealed_answer_that_names_another_session_is_refused() {
     key.seal(frame.as_mut_slice().try_into().unwrap(), &mut payload).unwrap();
     frame.extend(payload);
     server.answers.send(frame).unwrap();
+}
+
+#[tokio::test]
+async fn one_session_cannot_seal_the_answer_to_a_request_of_another() {
+    let (connection, _, server) = connected(PATIENCE, true);
     let other = SessionId(SESSION.0 ^ 1);
+    let keys_here = (keys(Role::Client), connection.lane());
+    let session = Arc::new(SessionSecurity::new(other, keys_here, true, true));
+    connection.add_session(Arc::clone(&session));
+    let pending = ask(&connection, &session).await;
+    let mut payload = signed(&server);
+    payload[40] ^= 1;
+    sealed(&server, payload);
     assert_eq!(pending.await.unwrap_err(), ConnectionError::PeerSession(other));
+}
+
+#[tokio::test]
+async fn each_answer_of_a_sealed_compound_reaches_its_request() {
+    let (connection, session, server) = connected(PATIENCE, true);
+    // One credit is there at first.
+    let first = ask(&connection, &session).await;
+    sealed(&server, answer_to(0, 2));
+    first.await.unwrap().success().unwrap();
+    let (second, third) = (ask(&connection, &session).await, ask(&connection, &session).await);
+    let mut payload = answer_to(1, 1);
+    payload.resize(payload.len().next_multiple_of(8), 0);
+    // NextCommand (MS-SMB2 §2.2.1.2).
+    let next = u32::try_from(payload.len()).unwrap();
+    payload[20..24].copy_from_slice(&next.to_le_bytes());
+    payload.extend(answer_to(2, 1));
+    sealed(&server, payload);
+    second.await.unwrap().success().unwrap();
+    third.await.unwrap().success().unwrap();
+}
+
+fn answer_to(id: u64, credits: u16) -> Vec<u8> {
+    let mut pdu = Vec::new();
+    let header = Header {
+        flags: HeaderFlags::RESPONSE,
+        credits,
+        session_id: SESSION,
+        ..Header::request(Command::FLUSH, MessageId(id))
+    };
+    header.emit(&mut pdu);
+    Empty.emit(&mut pdu);
+    pdu
 }
 
 /// Logs on at a server that ends the authentication as `last` has it, given the session's keys.
 async fn logs_on(
     last: impl Fn(&SessionKeys, &mut Vec<u8>) + Send + 'static,
 ) -> Result<(), ClientError> {
+    logs_on_as(Dialect::SMB_3_0, |_| {}, |_| {}, last).await
+}
+
+/// The same by another dialect, with other options, and with the last token as `token` has it.
+async fn logs_on_as(
+    dialect: Dialect,
+    options: impl FnOnce(&mut ConnectOptions),
+    token: impl Fn(&mut Vec<u8>) + Send + 'static,
+    last: impl Fn(&SessionKeys, &mut Vec<u8>) + Send + 'static,
+) -> Result<(), ClientError> {
     let (connection, _, mut server) =
         connected_as(PATIENCE, |_| SessionSecurity::without_keys(SessionId(0)));
+    let mut given = ConnectOptions { dialects: vec![dialect], ..ConnectOptions::default() };
+    options(&mut given);
+    let options = given;
+    let mode = match options.signing {
+        Protection::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+        Protection::IfRequired => SecurityMode::SIGNING_ENABLED,
+    };
     let mut users = UserList::new();
     users.add_password("user", "secret");
     let fresh = Freshness { challenge: [1; 8], now_filetime: 1 };
@@ -84,10 +153,11 @@ async fn logs_on(
             let mut header = request.response(NtStatus::SUCCESS);
             (header.credits, header.session_id) = (4, SESSION);
             if request.command == Command::NEGOTIATE {
-                server.say(false, header, |out| hello(Dialect::SMB_3_0).emit(out));
+                server.say(false, header, |out| hello(dialect).emit(out));
                 continue;
             }
             let asked = SessionSetupRequest::parse(&pdu).unwrap();
+            assert_eq!(asked.security_mode, mode, "as the options say");
             let answer = |token: &[u8], header: Header| {
                 let mut pdu = Vec::new();
                 header.emit(&mut pdu);
@@ -99,10 +169,13 @@ async fn logs_on(
                     header.status = NtStatus::MORE_PROCESSING_REQUIRED;
                     answer(&token, header)
                 }
-                Accept::Done(accepted) => {
+                Accept::Done(mut accepted) => {
                     let key = accepted.session_key.unwrap();
+                    token(&mut accepted.token);
                     let mut pdu = answer(&accepted.token, header);
-                    last(&SCHEDULE.derive(&key, Role::Server), &mut pdu);
+                    let schedule =
+                        if dialect < Dialect::SMB_3_0 { KeySchedule::Smb2 } else { SCHEDULE };
+                    last(&schedule.derive(&key, Role::Server), &mut pdu);
                     pdu
                 }
                 Accept::Denied(reason) => panic!("{reason:?}"),
@@ -110,7 +183,6 @@ async fn logs_on(
             server.answers.send(pdu).unwrap();
         }
     });
-    let options = ConnectOptions::default();
     super::super::negotiate(&connection, &options, "host").await.unwrap();
     let fresh = ClientFreshness::new(&[2; 24], 1);
     let mut initiator = NtlmInitiator::with_password("user", "", "secret", "host", fresh).unwrap();
@@ -124,4 +196,39 @@ async fn the_last_answer_of_an_authentication_needs_the_signature_of_its_key() {
     assert!(matches!(refused, Err(ClientError::PeerUnproven(VerifyError::PeerUnsigned))));
     let refused = logs_on(|_, pdu| sign(&keys(Role::Server), pdu)).await;
     assert!(matches!(refused, Err(ClientError::PeerUnproven(VerifyError::PeerSignature))));
+}
+
+#[tokio::test]
+async fn a_client_that_requires_signatures_takes_no_last_answer_of_smb_2_without_one() {
+    let requires = |options: &mut ConnectOptions| options.signing = Protection::Required;
+    let dialect = Dialect::SMB_2_1;
+    logs_on_as(dialect, requires, |_| {}, |keys, pdu| sign(keys, pdu)).await.unwrap();
+    let refused = logs_on_as(dialect, requires, |_| {}, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::PeerUnproven(VerifyError::PeerUnsigned))));
+}
+
+#[tokio::test]
+async fn a_last_token_that_was_changed_is_refused_whoever_has_signed_the_answer() {
+    // The end of the token is the code over the list of mechanisms.
+    let changed = |token: &mut Vec<u8>| *token.last_mut().unwrap() ^= 1;
+    for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0] {
+        let refused = logs_on_as(dialect, |_| {}, changed, |keys, pdu| sign(keys, pdu)).await;
+        assert!(matches!(refused, Err(ClientError::Authentication(_))), "{dialect:?}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_no_signature_believes_what_proves_the_server() {
+    let if_required = |options: &mut ConnectOptions| options.signing = Protection::IfRequired;
+    // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed in any case.
+    let refused = logs_on_as(Dialect::SMB_3_0, if_required, |_| {}, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::PeerUnproven(VerifyError::PeerUnsigned))));
+    // Before, its last token is all there is.
+    let dialect = Dialect::SMB_2_1;
+    logs_on_as(dialect, if_required, |_| {}, |_, _| {}).await.unwrap();
+    let changed = |token: &mut Vec<u8>| *token.last_mut().unwrap() ^= 1;
+    let refused = logs_on_as(dialect, if_required, changed, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
+    let refused = logs_on_as(dialect, if_required, Vec::clear, |_, _| {}).await;
+    assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
 }

@@ -71,6 +71,8 @@ pub(super) struct Peer {
     pub(super) failing_flush: AtomicU64,
     /// What the server says of the file.
     pub(super) promise: Mutex<Promise>,
+    /// The caller asked for more than any promise.
+    pub(super) asks_for_more: AtomicBool,
     /// The operations in the answer to MAP.
     pub(super) operations: Mutex<PeerOperations>,
     /// How many bytes of the region MAP leaves out.
@@ -140,6 +142,7 @@ impl Peer {
             commits: Mutex::default(),
             failing_flush: AtomicU64::new(0),
             promise: Mutex::new(Promise { class: DurabilityClass::Volatile, is_emulated: true }),
+            asks_for_more: AtomicBool::new(false),
             operations: Mutex::new(PeerOperations::all()),
             length_missing: AtomicU64::new(0),
             mapped_by: Mutex::new(None),
@@ -321,6 +324,10 @@ impl Control<Cues> for Fake {
 
     fn promise(&self) -> Option<Promise> {
         Some(*self.0.promise.lock().unwrap())
+    }
+
+    fn takes(&self, promise: Promise) -> bool {
+        promise.can_commit() && !self.0.asks_for_more.load(Ordering::SeqCst)
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -86,3 +86,13 @@ fn writes_of_memory_without_a_commit_stay_in_push_mode() {
     assert!(!is_push(&region) && !region.is_broken(), "{}", region.path());
     assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 0);
 }
+
+#[test]
+fn a_commit_that_is_worth_less_than_the_caller_asked_for_is_refused() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write_commit(0, &[1; 8]).unwrap();
+    peer.asks_for_more.store(true, Ordering::SeqCst);
+    refuses(region.write_commit(0, &[2; 8]));
+    nothing_follows(&mut region);
+}

@@ -102,3 +102,18 @@ fn more_reads_than_there_is_staging_memory_for_keep_their_own_bytes() {
     }
     assert!(is_push(&region), "{}", region.path());
 }
+
+#[test]
+fn a_read_that_was_answered_keeps_its_bytes_when_push_mode_ends() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    peer.another_writes(100, &[5; 50]);
+    region.submit_read(100, 50).unwrap();
+    peer.recall();
+    region.write(0, &[1; 8]).unwrap();
+    assert_eq!(region.path().reason(), Some(FallbackReason::Recalled));
+    peer.another_writes(100, &[6; 50]);
+    let mut out = [0; 50];
+    assert_eq!(region.finish(&mut out).unwrap().value, 50);
+    assert_eq!(out, [5; 50], "those of the time of its answer");
+}
