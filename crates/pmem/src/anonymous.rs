@@ -42,7 +42,7 @@ impl Memory for AnonymousMemory {
     }
 
     fn direct(&self) -> Option<DirectMemory> {
-        Some(self.mapping.direct())
+        Some(self.mapping.direct(0))
     }
 
     fn is_present(&self, _offset: usize, _len: usize, _touch: Touch) -> bool {

@@ -44,5 +44,5 @@ pub use fetcher::Fetcher;
 pub use frames::Frames;
 pub use medium::{Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
 pub use memory::{LocalMemory, Memory};
-pub use open::{MapError, OpenOptions, classify, length, map_file, map_reserved};
+pub use open::{MapError, OpenOptions, classify, length, map_file, map_range};
 pub use poisoned::{Inode, Noted, Poisoned};

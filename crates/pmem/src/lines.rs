@@ -45,7 +45,12 @@ use crate::{AtomicOp, DirectMemory, DurabilityClass, Medium, MediumError, StoreG
 /// In production the memory is a mapping; the crash recorder is another implementation, so that
 /// crash images come from the code below. The caller has checked every offset.
 pub(crate) trait Memory: Send + Sync + fmt::Debug {
+    /// Where the memory ends: offsets are those of a file.
     fn len(&self) -> usize;
+    /// Where the memory begins.
+    fn start(&self) -> usize {
+        0
+    }
     /// The address of the memory, if devices may reach it.
     fn direct(&self) -> Option<DirectMemory> {
         None
@@ -95,19 +100,29 @@ impl<M: Memory> LineMedium<M> {
             .expect("no supported machine has more than 64 address bits")
     }
 
+    fn check(&self, offset: u64, len: u64) -> Result<usize, MediumError> {
+        let limit = self.limit();
+        check_bounds(offset, len, limit)?;
+        let at = index(offset);
+        if at < self.memory.start() {
+            return Err(MediumError::OutOfBounds { offset, len, limit });
+        }
+        Ok(at)
+    }
+
     fn check_place(&self, offset: u64, bytes: &[u8]) -> Result<usize, MediumError> {
-        check_bounds(offset, length_of(bytes), self.limit())?;
+        self.check(offset, length_of(bytes))?;
         self.check_writable()?;
         Ok(index(offset))
     }
 
     fn check_read(&self, offset: u64, out: &[u8]) -> Result<usize, MediumError> {
-        check_bounds(offset, length_of(out), self.limit())?;
-        Ok(index(offset))
+        self.check(offset, length_of(out))
     }
 
     fn check_atomic(&self, offset: u64) -> Result<usize, MediumError> {
         check_word(offset, self.limit())?;
+        self.check(offset, AtomicOp::LEN)?;
         self.check_writable()?;
         Ok(index(offset))
     }
@@ -220,7 +235,7 @@ impl<M: Memory> Medium for LineMedium<M> {
     }
 
     fn try_persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
-        check_bounds(offset, len, self.limit())?;
+        self.check(offset, len)?;
         if self.worth == Worth::Nothing {
             return Err(MediumError::VolatileRefused);
         }
@@ -240,7 +255,7 @@ impl<M: Memory> Medium for LineMedium<M> {
     }
 
     fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
-        check_bounds(offset, len, self.limit())?;
+        self.check(offset, len)?;
         // Bytes that a device has placed may lie in the caches, and no placement has written them back.
         if self.worth != Worth::Nothing {
             self.memory.write_back(index(offset), index(len));
@@ -271,7 +286,7 @@ impl<M: Memory> Medium for LineMedium<M> {
     }
 
     fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError> {
-        check_bounds(offset, len, self.limit())?;
+        self.check(offset, len)?;
         let touch = if self.writable { Touch::Write } else { Touch::Read };
         self.memory.populate(index(offset), index(len), touch)
     }

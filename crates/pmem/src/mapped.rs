@@ -1,14 +1,15 @@
 //! A file as memory: persistent memory through MAP_SYNC or devdax, or tmpfs.
 //!
 //! ```text
-//!   chunks     |            |            |            |
-//!   reserved           |=========================|
-//!   fetched for x      |=x==|                               as much of the chunk as is reserved
-//!   fetched for y   |y|                                     the page alone
+//!   file     0                    base                           end
+//!                                  |==============================|      mapped: what was asked for, in whole units
+//!   chunks                         |            |            |    |
+//!   fetched for x                               |=====x======|
 //! ```
 //!
-//! A fetch of a page of a sparse file allocates a block for the page. A reserved page has its block
-//! already; the page beside it may have none, and a full file system has no block to give.
+//! Offsets are those of the file. Nothing before the range is mapped: a range at the end of a sparse file takes address
+//! space for itself alone. A fetch of a page of a sparse file allocates a block for the page, so no page beside the range
+//! is fetched: it may have none, and a full file system has no block to give.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,13 +21,13 @@ use crate::mapping::Mapping;
 use crate::presence::{CHUNK, Presence, Touch};
 use crate::{AtomicOp, DirectMemory, MapError, MediumError, arch};
 
-/// The first bytes of a file, mapped shared.
+/// A range of a file, mapped shared.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     mapping: Mapping,
     presence: Presence,
-    /// The range that may be fetched beyond the requested pages: whole pages.
-    reserved: Range<usize>,
+    /// Where the mapping begins in the file.
+    base: usize,
     /// The file, kept to read its length when a page cannot be fetched.
     file: File,
     /// Whether a page that nobody has written takes memory of the file system when it is read: tmpfs. Elsewhere it
@@ -35,19 +36,23 @@ pub(crate) struct MappedFile {
 }
 
 impl MappedFile {
-    /// `reserved` is the range for which the file system has blocks, as far as the caller knows.
+    /// A mapping of the file from `base` on.
     pub(crate) fn new(
         file: File,
         mapping: Mapping,
-        reserved: Range<usize>,
+        base: usize,
         is_filled_to_read: bool,
     ) -> Result<Self, MapError> {
         let presence = Presence::absent(mapping.len())?;
-        let reserved = whole_pages(reserved, mapping.len());
-        Ok(Self { mapping, presence, reserved, file, is_filled_to_read })
+        Ok(Self { mapping, presence, base, file, is_filled_to_read })
     }
 
-    /// Fetches these pages and no others.
+    // The place of an offset of the file, which lies in the mapping, in it.
+    fn at(&self, offset: usize) -> usize {
+        offset - self.base
+    }
+
+    /// Fetches these pages of the mapping and no others.
     fn fetch(&self, pages: &Range<usize>, touch: Touch) -> Result<(), MediumError> {
         let (first, len) = (pages.start, pages.end - pages.start);
         match self.mapping.populate(first, len, touch == Touch::Write) {
@@ -57,16 +62,14 @@ impl MappedFile {
         }
     }
 
-    fn is_reserved(&self, offset: usize, len: usize) -> bool {
-        self.reserved.start <= offset && offset + len <= self.reserved.end
-    }
-
     /// The kernel reports a page beyond the end of the file, a full file system and a block that the medium has lost
     /// alike.
     fn why_no_page(&self, pages: &Range<usize>, touch: Touch) -> MediumError {
         let (first, len) = (pages.start, pages.end - pages.start);
         match rustix::fs::fstat(&self.file) {
-            Ok(stat) if usize::try_from(stat.st_size).is_ok_and(|size| size < pages.end) => {
+            Ok(stat)
+                if usize::try_from(stat.st_size).is_ok_and(|size| size < self.base + pages.end) =>
+            {
                 MediumError::Truncated
             }
             Ok(_) if self.is_filled_to_read => Errno::NOSPC.into(),
@@ -82,56 +85,59 @@ impl MappedFile {
 
 impl Memory for MappedFile {
     fn len(&self) -> usize {
-        self.mapping.len()
+        self.base + self.mapping.len()
+    }
+
+    fn start(&self) -> usize {
+        self.base
     }
 
     fn direct(&self) -> Option<DirectMemory> {
-        Some(self.mapping.direct())
+        Some(self.mapping.direct(self.base))
     }
 
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool {
-        self.is_reserved(offset, len) && self.presence.covers(offset, len, touch)
+        self.presence.covers(self.at(offset), len, touch)
     }
 
-    /// Fetches whole chunks as far as they are reserved, so that the next access nearby finds them.
+    /// Fetches whole chunks as far as they are mapped, so that the next access nearby finds them.
     fn populate(&self, offset: usize, len: usize, touch: Touch) -> Result<(), MediumError> {
-        let asked = whole_pages(offset..offset + len, self.mapping.len());
-        if !self.is_reserved(offset, len) {
-            return self.fetch(&asked, touch);
-        }
-        let first = (offset & !(CHUNK - 1)).max(self.reserved.start);
+        let at = self.at(offset);
+        let first = at & !(CHUNK - 1);
         // Up to isize::MAX, so the next multiple exists.
-        let end = (offset + len).next_multiple_of(CHUNK).min(self.reserved.end);
+        let end = (at + len).next_multiple_of(CHUNK).min(self.mapping.len());
         match self.fetch(&(first..end), touch) {
             Ok(()) => {
                 self.presence.note(first, end - first, touch);
                 Ok(())
             }
-            // The file system has fewer blocks than the caller said, or some are lost; the requested pages may still
-            // have theirs.
-            Err(MediumError::MediaIo(_)) => self.fetch(&asked, touch),
+            // The file system has no blocks for the pages beside the requested ones, or some are lost; the requested pages
+            // may still have theirs.
+            Err(MediumError::MediaIo(_)) => {
+                self.fetch(&whole_pages(at..at + len, self.mapping.len()), touch)
+            }
             failed => failed,
         }
     }
 
     fn health(&self, offset: usize, len: usize) -> Result<(), MediumError> {
-        self.mapping.health(offset, len)
+        self.mapping.health(self.at(offset), len)
     }
 
     fn load(&self, offset: usize, out: &mut [u8]) {
-        self.mapping.window().load(offset, out);
+        self.mapping.window().load(self.at(offset), out);
     }
 
     fn store(&self, offset: usize, bytes: &[u8]) {
-        self.mapping.window().store(offset, bytes);
+        self.mapping.window().store(self.at(offset), bytes);
     }
 
     fn stream(&self, offset: usize, bytes: &[u8]) {
-        self.mapping.window().stream(offset, bytes);
+        self.mapping.window().stream(self.at(offset), bytes);
     }
 
     fn write_back(&self, offset: usize, len: usize) {
-        self.mapping.window().write_back(offset, len);
+        self.mapping.window().write_back(self.at(offset), len);
     }
 
     fn drain(&self) {
@@ -139,7 +145,7 @@ impl Memory for MappedFile {
     }
 
     fn atomic(&self, offset: usize, op: AtomicOp) -> u64 {
-        self.mapping.window().atomic(offset, op)
+        self.mapping.window().atomic(self.at(offset), op)
     }
 }
 

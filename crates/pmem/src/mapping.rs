@@ -50,8 +50,12 @@ impl Mapping {
         Ok(Self { start, len, mapped_len, watch: None })
     }
 
-    /// The first `len` bytes of a file, shared with everyone who maps it. Constant time.
-    pub(crate) fn of_file(file: &File, len: usize, how: MapHow) -> Result<Self, MappingError> {
+    /// `len` bytes of a file from `from` on, a multiple of the unit, shared with everyone who maps them. Constant time.
+    pub(crate) fn of_file(
+        file: &File,
+        (from, len): (u64, usize),
+        how: MapHow,
+    ) -> Result<Self, MappingError> {
         let mapped_len = whole_units(len, how.unit)?;
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, how.writable);
@@ -61,7 +65,7 @@ impl Mapping {
         };
         // SAFETY: a new mapping at an address the kernel chooses disturbs nobody.
         let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file, 0)
+            rustix::mm::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file, from)
         };
         let start = NonNull::new(start?.cast()).ok_or(MappingError::Map(Errno::FAULT))?;
         let mut mapping = Self { start, len, mapped_len, watch: None };
@@ -83,9 +87,9 @@ impl Mapping {
         unsafe { Window::new(self.start, self.len) }
     }
 
-    /// The bytes that were asked for, for devices.
-    pub(crate) fn direct(&self) -> DirectMemory {
-        DirectMemory::new(self.start, self.len)
+    /// The bytes that were asked for, for devices: those of a medium from `offset` on.
+    pub(crate) fn direct(&self, offset: usize) -> DirectMemory {
+        DirectMemory::new(self.start, offset, self.len)
     }
 
     /// The fault that accesses to the range through [`Mapping::window`] have met so far, as an error.
@@ -147,7 +151,8 @@ pub(crate) struct MapHow {
     pub(crate) writable: bool,
     /// MAP_SYNC: a page is only ever writable once the file system has its block on the medium.
     pub(crate) synchronous: bool,
-    /// The length is rounded up to a multiple of this: the page size, or the alignment of a devdax device.
+    /// A mapping begins at a multiple of this, and its length is rounded up to one: the page size, or the alignment of a
+    /// devdax device.
     pub(crate) unit: usize,
 }
 

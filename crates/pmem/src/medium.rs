@@ -30,7 +30,8 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// The unit in which stores become durable.
     fn store_granularity(&self) -> StoreGranularity;
 
-    /// Length in bytes, fixed when the medium was opened.
+    /// Length in bytes, fixed when the medium was opened. A medium of a part of a file has the offsets of the file: it
+    /// ends where the part ends, and refuses what lies before the part.
     fn len(&self) -> u64;
 
     /// Whether the medium holds no byte.
@@ -218,18 +219,19 @@ pub trait Medium: Send + Sync + fmt::Debug {
     fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError>;
 }
 
-/// The memory of a medium: mapped as long as the medium lives, of its length, and written by
+/// The memory of a medium, from some offset to its end: mapped as long as the medium lives, and written by
 /// others at any time, so that no Rust reference may ever point into it.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectMemory {
     start: NonNull<u8>,
+    offset: usize,
     len: usize,
 }
 
 impl DirectMemory {
     /// Only the media of this crate can keep the promise of the type.
-    pub(crate) fn new(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len }
+    pub(crate) fn new(start: NonNull<u8>, offset: usize, len: usize) -> Self {
+        Self { start, offset, len }
     }
 
     /// The first byte.
@@ -237,7 +239,12 @@ impl DirectMemory {
         self.start
     }
 
-    /// Length in bytes.
+    /// Where the first byte lies in the medium.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length in bytes, from the first byte on.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -433,9 +440,9 @@ mod tests {
     fn memory_for_devices_has_the_length_that_it_was_made_with() {
         let mut bytes = [0_u8; 8];
         let start = NonNull::from(&mut bytes).cast();
-        let memory = DirectMemory::new(start, bytes.len());
+        let memory = DirectMemory::new(start, 0, bytes.len());
         assert_eq!((memory.start(), memory.len(), memory.is_empty()), (start, 8, false));
-        assert!(DirectMemory::new(start, 0).is_empty());
+        assert!(DirectMemory::new(start, 0, 0).is_empty());
         let anonymous = crate::anonymous(4096).unwrap();
         assert_eq!(anonymous.direct().map(|memory| memory.len()), Some(4096));
     }

@@ -45,21 +45,22 @@ pub struct OpenOptions {
 /// When `file` is shorter than `len`, is of a kind that has no durability class, is not open for
 /// reading, or the operating system refuses.
 pub fn map_file(file: &File, len: u64, options: OpenOptions) -> Result<Arc<dyn Medium>, MapError> {
-    map_reserved(file, 0..len, options)
+    map_range(file, 0..len, options)
 }
 
-/// [`map_file`] of the bytes before the end of `reserved`, for use mostly within `reserved`: a page
-/// outside gets a block of the file system only when a caller places bytes there.
+/// [`map_file`] of a range of the file, with the offsets of the file. Mapped memory takes address space for the range
+/// alone, and what lies before the range, in whole pages or units of a device, is out of bounds. A medium of class
+/// storage is not mapped, and reaches what lies before its range too.
 ///
 /// # Errors
 ///
 /// As [`map_file`].
-pub fn map_reserved(
+pub fn map_range(
     file: &File,
-    reserved: Range<u64>,
+    range: Range<u64>,
     options: OpenOptions,
 ) -> Result<Arc<dyn Medium>, MapError> {
-    let len = reserved.end;
+    let len = range.end;
     let kind = Kind::of(file)?;
     let size = kind.size(file)?;
     if len > size {
@@ -85,10 +86,12 @@ pub fn map_reserved(
         }
     };
     let address = |offset| usize::try_from(offset).map_err(|_| MapError::ConfigTooLong { len });
-    let (start, mapped_len) = (address(reserved.start)?, address(len)?);
-    let mapping = Mapping::of_file(file, mapped_len, how)?;
+    let (start, end) = (address(range.start)?.min(address(len)?), address(len)?);
+    let base = start - start % how.unit;
+    let from = u64::try_from(base).map_err(|_| MapError::ConfigTooLong { len })?;
+    let mapping = Mapping::of_file(file, (from, end - base), how)?;
     let is_filled_to_read = matches!(kind, Kind::Memory);
-    let memory = MappedFile::new(own, mapping, start..mapped_len, is_filled_to_read)?;
+    let memory = MappedFile::new(own, mapping, base, is_filled_to_read)?;
     Ok(Arc::new(LineMedium::new(memory, worth, writable)))
 }
 
@@ -156,7 +159,7 @@ impl Kind {
         }
         let writable = is_writable(file)?;
         let how = MapHow { writable, synchronous: true, unit: rustix::param::page_size() };
-        match Mapping::of_file(file, 1, how) {
+        match Mapping::of_file(file, (0, 1), how) {
             Ok(_) => Ok(Self::Dax),
             // EOPNOTSUPP: not DAX, or persistent memory that cannot promise MAP_SYNC (virtio-pmem).
             // EINVAL: a kernel before 4.15. ENODEV: no mappings on this file system at all.

@@ -1,4 +1,5 @@
-//! Sparse files: only reserved or written pages take blocks, and a full file system is an error.
+//! Sparse files: only reserved or written pages take blocks, a range takes address space for itself, and a full file
+//! system is an error.
 
 mod common;
 #[cfg(test)]
@@ -9,11 +10,11 @@ mod skipped;
 mod tests {
     use std::fs::{File, OpenOptions as Options};
     use std::io::Write;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::path::Path;
     use std::process::Command;
 
-    use pmem::{MediumError, OpenOptions, map_file, map_reserved};
+    use pmem::{AtomicOp, MediumError, OpenOptions, map_file, map_range};
     use rustix::fs::FallocateFlags;
 
     use super::common::volatile_file;
@@ -38,7 +39,7 @@ mod tests {
     fn a_placement_in_a_reserved_page_takes_no_other_page() {
         let file = volatile_file(LEN);
         reserve(&file, LEN - PAGE, PAGE);
-        let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
+        let medium = map_range(&file, LEN - PAGE..LEN, EMULATED).unwrap();
         medium.place(LEN - PAGE, &[7; 4096]).unwrap();
         medium.persist(LEN - PAGE, PAGE).unwrap();
         assert_eq!(bytes_taken(&file), PAGE);
@@ -46,13 +47,49 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_outside_the_reserved_range_takes_only_its_own_pages() {
+    fn a_placement_before_the_mapped_range_is_out_of_bounds() {
         let file = volatile_file(LEN);
         reserve(&file, LEN - PAGE, PAGE);
-        let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
-        assert_eq!(medium.try_place(0, &[1]), Err(MediumError::WouldBlock));
-        medium.place(0, &[1]).unwrap();
-        assert_eq!(bytes_taken(&file), 2 * PAGE);
+        let medium = map_range(&file, LEN - PAGE..LEN, EMULATED).unwrap();
+        assert_eq!(medium.len(), LEN);
+        for (offset, len) in [(0, 1), (LEN - PAGE - 1, 2), (0, 0), (LEN, 1)] {
+            let refused = MediumError::OutOfBounds { offset, len, limit: LEN };
+            let mut bytes = vec![1; usize::try_from(len).unwrap()];
+            assert_eq!(medium.place(offset, &bytes), Err(refused));
+            assert_eq!(medium.try_place(offset, &bytes), Err(refused));
+            assert_eq!(medium.try_place_part(offset, &bytes), Err(refused));
+            assert_eq!(medium.read(offset, &mut bytes), Err(refused));
+            assert_eq!(medium.try_read(offset, &mut bytes), Err(refused));
+            assert_eq!(medium.persist(offset, len), Err(refused));
+            assert_eq!(medium.persist_foreign(offset, len), Err(refused));
+            assert_eq!(medium.prepare(offset, len), Err(refused));
+        }
+        let word = LEN - PAGE - 8;
+        let refused = Err(MediumError::OutOfBounds { offset: word, len: 8, limit: LEN });
+        assert_eq!(medium.atomic(word, AtomicOp::Store(1)), refused);
+        assert_eq!(medium.try_atomic(word, AtomicOp::Store(1)), refused);
+        assert_eq!(bytes_taken(&file), PAGE);
+    }
+
+    #[test]
+    fn a_range_at_the_end_of_a_long_file_takes_address_space_for_itself_alone() {
+        const LONG: u64 = 1 << 46;
+        let file = volatile_file(LONG);
+        let media: Vec<_> = (0..4)
+            .map(|at| {
+                let from = LONG - (at + 1) * PAGE - 7;
+                let medium = map_range(&file, from..from + PAGE, EMULATED).unwrap();
+                let byte = u8::try_from(at).unwrap() + 1;
+                medium.place(from + 1, &[byte; 100]).unwrap();
+                (from, byte, medium)
+            })
+            .collect();
+        for (from, byte, medium) in media {
+            let (mut read, mut through_file) = ([0; 100], [0; 100]);
+            medium.read(from + 1, &mut read).unwrap();
+            file.read_exact_at(&mut through_file, from + 1).unwrap();
+            assert_eq!((read, through_file), ([byte; 100], [byte; 100]));
+        }
     }
 
     #[test]
@@ -85,12 +122,13 @@ mod tests {
         reserve(&file, LEN - PAGE, PAGE);
         let mut filler = File::create(folder.join("filler")).unwrap();
         while filler.write_all(&[1; 4096]).is_ok() {}
-        for medium in [
-            map_file(&file, LEN, EMULATED).unwrap(),
-            map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap(),
+        let outside = MediumError::OutOfBounds { offset: 0, len: PAGE, limit: LEN };
+        for (medium, refused) in [
+            (map_file(&file, LEN, EMULATED).unwrap(), NO_ROOM),
+            (map_range(&file, LEN - PAGE..LEN, EMULATED).unwrap(), outside),
         ] {
             assert_eq!(medium.place(LEN - PAGE, &[7; 4096]), Ok(()));
-            assert_eq!(medium.place(0, &[7; 4096]), Err(NO_ROOM), "a hole");
+            assert_eq!(medium.place(0, &[7; 4096]), Err(refused), "a hole");
             assert_eq!(medium.place(LEN - PAGE, &[8; 4096]), Ok(()), "the error is not for good");
             assert_eq!(medium.persist(LEN - PAGE, PAGE), Ok(()));
         }

@@ -23,6 +23,7 @@
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
 mod access;
+mod address_space;
 mod config;
 mod connections;
 mod descriptors;

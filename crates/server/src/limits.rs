@@ -29,6 +29,10 @@ pub struct Limits {
     pub user_opens_max: usize,
     /// Files that all users together have open; a further open is refused.
     pub opens_max: usize,
+    /// Address space of regions that are mapped into memory, of one user, in bytes; a further MAP is refused.
+    pub user_mapped_max: u64,
+    /// The same of all users together.
+    pub mapped_max: u64,
     /// The time from accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,
     /// How long a client's machine may give no sign of life, not even an answer to a TCP probe, before
@@ -72,6 +76,13 @@ impl Limits {
         }
         Some(kept)
     }
+
+    /// Fits the bounds of mapped regions to the address space of the process: regions leave three quarters of it to
+    /// everything else, and one user leaves three quarters of that quarter to the others.
+    pub(crate) fn fit_mapped(&mut self, address_space: u64) {
+        self.mapped_max = self.mapped_max.min(address_space / 4);
+        self.user_mapped_max = self.user_mapped_max.min(self.mapped_max / 4);
+    }
 }
 
 impl Default for Limits {
@@ -87,6 +98,9 @@ impl Default for Limits {
             guest_opens_max: 16_384,
             user_opens_max: 32_768,
             opens_max: 57_344,
+            user_mapped_max: 8 << 40,
+            // A quarter of what x86-64 has.
+            mapped_max: 32 << 40,
             authentication_timeout: Duration::from_secs(30),
             // SMB clients probe an idle server every minute; Samba and Windows wait two hours.
             silence_max: Some(rdma::SILENCE_MAX),
@@ -126,6 +140,8 @@ pub(crate) const PIPES_OF_GUESTS_MAX: usize = 256;
 pub(crate) const PIPES_MAX: usize = 4_096;
 /// Bytes written to a pipe whose calls the calling thread carries out; those of more, a thread that may wait.
 pub(crate) const PIPE_INLINE_MAX: usize = 1_024;
+/// The unit in which address space of regions is counted, in bytes: what a region takes is rounded up to it.
+pub(crate) const MAPPED_UNIT: u64 = 1 << 20;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
 /// Tree connects of a guest's session.
@@ -230,13 +246,22 @@ pub(crate) const JOBS_PER_USER_MAX: usize = 128;
 /// made others wait for seconds on two cores.
 pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
 /// The same of all. The runtime has 512 such threads; of the others some free resources, these and what ended
-/// connections had open, and some compute.
-pub(crate) const JOBS_MAX: usize = 424;
+/// connections had open, some compute, and each log of persistent opens has one.
+pub(crate) const JOBS_MAX: usize = 384;
 /// The same for requests that release something, above all CLOSE: they do not wait for scans.
 pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 4;
 pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
+/// The same for ends of connections and sessions, and of durable opens that nobody comes back for.
+pub(crate) const END_JOBS_PER_USER_MAX: usize = 8;
+pub(crate) const END_JOBS_OF_GUESTS_MAX: usize = 4;
+pub(crate) const END_JOBS_MAX: usize = 32;
+/// The same for ends of push regions that were written, which guests do not have.
+pub(crate) const SETTLE_JOBS_PER_USER_MAX: usize = 4;
+pub(crate) const SETTLE_JOBS_MAX: usize = 16;
+/// Threads for removals of names that a CREATE puts off as it fails, of all.
+pub(crate) const PUT_OFF_MAX: usize = 8;
 
 /// Threads that compute signatures and seals of long frames, of one user: they wait for nothing, and so a frame waits for
 /// no disk. Several times the cores of most machines.
@@ -295,6 +320,22 @@ pub(crate) const REACTOR_TURN_MAX: Duration = Duration::from_millis(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regions_leave_scarce_address_space_to_everything_else() {
+        let of = |address_space| {
+            let mut limits = Limits::default();
+            limits.fit_mapped(address_space);
+            (limits.mapped_max, limits.user_mapped_max)
+        };
+        assert_eq!(of(1 << 47), (32 << 40, 8 << 40));
+        assert_eq!(of(1 << 57), (32 << 40, 8 << 40));
+        assert_eq!(of(1 << 39), (128 << 30, 32 << 30));
+        assert_eq!(of(4 << 30), (1 << 30, 256 << 20));
+        let mut limits = Limits { user_mapped_max: 1, ..Limits::default() };
+        limits.fit_mapped(1 << 47);
+        assert_eq!(limits.user_mapped_max, 1, "a lower setting is kept");
+    }
 
     #[test]
     fn files_of_a_user_leave_scarce_descriptors_to_connections() {

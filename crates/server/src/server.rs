@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
+use crate::address_space;
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
 use crate::exports;
@@ -73,6 +74,7 @@ impl Server {
         {
             return Err(StartError::HostDescriptors { count, wanted: DESCRIPTORS_MIN });
         }
+        address_space::fit(&mut config);
         check_names(&config)?;
         let listen_failed =
             |address| move |error| StartError::ConfigListen { address, source: error };

@@ -33,4 +33,6 @@ basics::ranks! {
     pub Removed = LEAVES + 28, "the names removed a moment ago";
     /// Directories whose names are not durable.
     pub Undurable = LEAVES + 29, "the directories to be made durable";
+    /// Leases of which the log of persistent opens is to say that they were broken.
+    pub Doubts = LEAVES + 30, "the broken leases to be noted";
 }

@@ -1,6 +1,7 @@
 //! Who a user is: the owner of sessions, of opens, and of what they hold of the server.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use crate::config::Users;
 
@@ -22,6 +23,13 @@ impl Identity {
         Self::User(name.to_lowercase().into())
     }
 
+    /// What tells it from all others, in few bytes.
+    pub(crate) fn mark(&self) -> IdentityMark {
+        // By keys that nobody outside knows, so that nobody finds two names of one mark.
+        static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
+        IdentityMark(KEYS.each_ref().map(|key| key.hash_one(self)))
+    }
+
     /// Whether the user may still be logged on.
     pub(crate) fn is_welcome_to(&self, users: &Users) -> bool {
         match self {
@@ -32,5 +40,28 @@ impl Identity {
 
     pub(crate) fn is_guest(&self) -> bool {
         matches!(self, Self::Guest { .. })
+    }
+}
+
+/// An [`Identity`] for keys of tables: as long as the process lives, and alike for alike identities alone.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct IdentityMark([u64; 2]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_user_have_one_mark_and_guests_have_others() {
+        let marks = [
+            Identity::user("alice").mark(),
+            Identity::user("bob").mark(),
+            Identity::Guest { client: [1; 16] }.mark(),
+            Identity::Guest { client: [2; 16] }.mark(),
+        ];
+        for (at, mark) in marks.iter().enumerate() {
+            assert!(!marks[..at].contains(mark));
+        }
+        assert_eq!(Identity::user("Alice@EXAMPLE.ORG").mark(), marks[0]);
     }
 }

@@ -28,7 +28,7 @@ mod rights;
 mod tree;
 
 pub(crate) use create::{Grant, Regrant};
-pub(crate) use identity::Identity;
+pub(crate) use identity::{Identity, IdentityMark};
 pub(crate) use leave::{MayAdd, MayRemove, MaySet};
 pub(crate) use operation::{Add, Granted, Look, Remove, Set, Write, admit};
 pub(crate) use rights::Rights;

@@ -458,7 +458,7 @@ impl Call {
     /// given back or taken.
     pub(crate) async fn yield_caching(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
         owner: Owner,
         intent: Intent,
     ) -> Result<(), NtStatus> {

@@ -12,6 +12,7 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::frame::malformed;
 use super::levels::{to_level, to_state};
+use crate::access::Identity;
 use crate::state::caching::Caching;
 use crate::state::holder::Holder;
 use crate::state::lease::{AcknowledgeError, Notice, Owner};
@@ -68,21 +69,49 @@ async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>
 }
 
 async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outcome {
-    let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
-    let owner = Owner::Lease { client, key: ack.lease_key.0 };
     // MS-SMB2 §3.3.5.2.11: for the lease it need not be there.
     if call.asker().has_tree() {
         call.asker().tree()?;
     }
-    // The lease is the client's: it may answer on any of its connections.
+    let (node, owner, answered) = take_answer(call, ack)?;
+    let state = to_state(answered.0);
+    given_back(call, &node, owner, answered).await;
+    LeaseBreakAck { lease_key: ack.lease_key, state }.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+// The lease is the client's: it may answer on any of its connections. A client of several users (a `multiuser` mount of
+// Linux) opens a file by one key for all of them, and answers for one in the session of another: where both are logged on
+// over this connection, and so by one client.
+fn take_answer(call: &Call, ack: LeaseBreakAck) -> Result<(Arc<Node>, Owner, Answered), NtStatus> {
+    let own = &call.session().identity;
+    let mut outcome = take_answer_of(call, ack, own);
+    for session in call.link.sessions() {
+        // A guest has proved nothing, and its requests have no signatures.
+        let is_of_another = session.identity != *own && !own.is_guest();
+        if is_of_another && matches!(outcome, Err(NOT_BREAKING | NO_SUCH_LEASE)) {
+            // What the answer is told is what its own user has.
+            outcome = take_answer_of(call, ack, &session.identity).or(outcome);
+        }
+    }
+    outcome
+}
+
+fn take_answer_of(
+    call: &Call,
+    ack: LeaseBreakAck,
+    user: &Identity,
+) -> Result<(Arc<Node>, Owner, Answered), NtStatus> {
+    let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
+    let owner = Owner::Lease { client, key: ack.lease_key.0, user: user.mark() };
     let core = &call.core;
     let node = core.files.lease_keys.file(owner).and_then(|file| core.files.nodes.existing(file));
-    let node = node.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let node = node.ok_or(NO_SUCH_LEASE)?;
     let outcome = {
         let mut state = node.lock();
-        let trees = state.trees_of(owner, &call.session().identity);
+        let trees = state.trees_of(owner, user);
         if trees.is_empty() {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+            return Err(NO_SUCH_LEASE);
         }
         // MS-SMB2 §3.3.5.2.11 asks the tree that the request names. It may name any, and the lease is
         // that of other trees.
@@ -90,12 +119,12 @@ async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -
         state.leases.acknowledge(owner, Caching(ack.state.bits()), core.now())
     };
     let answered = outcome.map_err(|error| match error {
-        AcknowledgeError::NoSuchLease => NtStatus::OBJECT_NAME_NOT_FOUND,
-        AcknowledgeError::NotBreaking => NtStatus::UNSUCCESSFUL,
+        AcknowledgeError::NoSuchLease => NO_SUCH_LEASE,
+        AcknowledgeError::NotBreaking => NOT_BREAKING,
         AcknowledgeError::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
     })?;
-    let state = to_state(answered.0);
-    given_back(call, &node, owner, answered).await;
-    LeaseBreakAck { lease_key: ack.lease_key, state }.emit(out);
-    Ok(NtStatus::SUCCESS)
+    Ok((node, owner, answered))
 }
+
+const NO_SUCH_LEASE: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
+const NOT_BREAKING: NtStatus = NtStatus::UNSUCCESSFUL;

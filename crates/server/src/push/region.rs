@@ -17,7 +17,7 @@ use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::obstacle::Obstacle;
 use crate::state::open_push::OpenPush;
-use crate::state::{Hold, OpenSerial};
+use crate::state::{Account, Hold, OpenSerial};
 
 /// One registration.
 pub(crate) struct Region {
@@ -40,6 +40,8 @@ pub(crate) struct Region {
     pub(crate) node: Arc<Node>,
     pub(crate) entry: Arc<Entry>,
     pub(crate) open: Arc<OpenPush>,
+    /// Of its user.
+    pub(crate) account: Arc<Account>,
     _place: Option<Hold>,
 }
 
@@ -58,7 +60,8 @@ pub(crate) struct RegionParts {
     pub(crate) connection: PushConnection,
     pub(crate) registrar: Arc<dyn Registrar>,
     pub(crate) media: Media,
-    /// The account of the medium's descriptor.
+    pub(crate) account: Arc<Account>,
+    /// The place of the medium's descriptor.
     pub(crate) place: Option<Hold>,
     pub(crate) node: Arc<Node>,
     pub(crate) entry: Arc<Entry>,
@@ -116,6 +119,7 @@ impl Region {
             node: parts.node,
             entry: parts.entry,
             open: parts.open,
+            account: parts.account,
             _place: parts.place,
         }
     }

@@ -17,6 +17,7 @@ use pmem::{
 };
 
 use super::region::Region;
+use crate::state::Hold;
 use crate::state::node::Node;
 
 /// The medium of a region.
@@ -28,12 +29,13 @@ pub(crate) struct Media {
 }
 
 impl Media {
-    /// Puts a witness in front of a mapping.
-    pub(crate) fn new(medium: Arc<dyn Medium>) -> Self {
+    /// Puts a witness in front of a mapping, which takes this much address space.
+    pub(crate) fn new(medium: Arc<dyn Medium>, space: Option<Hold>) -> Self {
         if medium.class() == DurabilityClass::Storage && !medium.is_written_later() {
             return Self { medium, witness: None };
         }
-        let witness = Arc::new(Witness { inner: medium, touched: AtomicBool::new(false) });
+        let touched = AtomicBool::new(false);
+        let witness = Arc::new(Witness { inner: medium, touched, _space: space });
         Self { medium: Arc::clone(&witness) as Arc<dyn Medium>, witness: Some(witness) }
     }
 }
@@ -43,6 +45,8 @@ impl Media {
 pub(crate) struct Witness {
     inner: Arc<dyn Medium>,
     touched: AtomicBool,
+    /// Given back once the medium is unmapped, whoever keeps it longest: fields are dropped in their order.
+    _space: Option<Hold>,
 }
 
 impl Witness {

@@ -6,12 +6,14 @@
 //!  lease 7 has answered:    3 4 9 ..      look again: they go on, or wait behind another lease
 //! ```
 //!
-//! A lease has answered when it was given back or taken, or when its last open was closed. Nothing else wakes anybody.
+//! A lease has answered when it was given back or taken, when its last open was closed, or when the log says that it is not
+//! whole any more. Nothing else wakes anybody.
 //! Which of many leases a request waits behind is random, so that an answer wakes few of those who wait for all of
 //! them, in whatever order they come: of `n` leases a request looks `ln n` times, where it would look `n` times.
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7; MS-FSA §2.1.5.18.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,7 @@ use tree::Share;
 use super::caching::Intent;
 use super::changes::Change;
 use super::changing::Changing;
-use super::lease::Owner;
+use super::lease::{NoteNumber, Owner, StaleNote};
 use super::locks::LockTable;
 use super::node::{Node, NodeState};
 use super::serial::OpenSerial;
@@ -32,8 +34,8 @@ use super::serial::OpenSerial;
 enum Owed {
     /// An answer to a break.
     Answer { deadline: Instant, ended: OwnedNotified },
-    /// The logs in which these opens of a lease are noted as if it were whole.
-    Note { owner: Owner, opens: Vec<(Arc<Share>, OpenSerial)> },
+    /// The logs in which opens of a lease are noted as if it were whole.
+    Note { owner: Owner },
 }
 
 impl NodeState {
@@ -65,9 +67,19 @@ impl NodeState {
     // A lease that the log must not bring back any more, if anybody but `by` has one.
     fn owed_to_the_log(&self, by: Owner) -> Option<Owed> {
         let owner = self.leases.stale_note(by)?;
-        let of_it = self.opens.iter().filter(|open| open.owner == owner);
-        let opens = of_it.map(|open| (Arc::clone(&open.share), open.serial)).collect();
-        Some(Owed::Note { owner, opens })
+        Some(Owed::Note { owner })
+    }
+
+    // The opens of a lease, by the shares in whose logs they are.
+    fn noted(&self, owner: Owner) -> Vec<(Arc<Share>, Vec<u64>)> {
+        let mut noted: Vec<(Arc<Share>, Vec<u64>)> = Vec::new();
+        for open in self.opens.iter().filter(|open| open.owner == owner) {
+            match noted.iter_mut().find(|(share, _)| Arc::ptr_eq(share, &open.share)) {
+                Some((_, serials)) => serials.push(open.serial.0),
+                None => noted.push((Arc::clone(&open.share), vec![open.serial.0])),
+            }
+        }
+        noted
     }
 }
 
@@ -78,7 +90,7 @@ impl Node {
     }
 
     /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
-    pub(crate) async fn yield_caching(&self, by: Owner, intent: Intent) {
+    pub(crate) async fn yield_caching(self: &Arc<Self>, by: Owner, intent: Intent) {
         self.once_yielded(|| self.break_and(by, intent, |_| ())).await;
     }
 
@@ -108,13 +120,15 @@ impl Node {
     }
 
     // Attempts until no answer to a break is owed any more.
-    async fn once_yielded<T>(&self, attempt: impl Fn() -> Result<T, Owed>) -> T {
+    async fn once_yielded<T>(self: &Arc<Self>, attempt: impl Fn() -> Result<T, Owed>) -> T {
         let mut insist_at = Some(self.clock.now() + PATIENCE);
         loop {
             let (deadline, ended) = match attempt() {
                 Ok(done) => return done,
-                Err(Owed::Note { owner, opens }) => {
-                    self.correct_notes(owner, opens).await;
+                Err(Owed::Note { owner }) => {
+                    if let Some(ended) = self.correct_note(owner) {
+                        ended.await;
+                    }
                     continue;
                 }
                 Err(Owed::Answer { deadline, ended }) => (deadline, ended),
@@ -136,13 +150,18 @@ impl Node {
         })
     }
 
-    // Makes the log say that a lease is not whole any more. Whoever waits for it does that: nobody who goes on without
-    // waiting changes what is cached, and several who wait write the same.
-    async fn correct_notes(&self, owner: Owner, opens: Vec<(Arc<Share>, OpenSerial)>) {
-        let correct = move || opens.iter().for_each(|(share, serial)| doubt(share, *serial));
-        // A panic of it is in the log of the server.
-        let _ = tokio::task::spawn_blocking(correct).await;
-        self.lock().leases.note_is_right(owner);
+    // Has the logs say that a lease is not whole any more: the first who waits for that. `None`: they say so.
+    fn correct_note(self: &Arc<Self>, owner: Owner) -> Option<OwnedNotified> {
+        let mut state = self.lock();
+        let stale = state.leases.begin_note(owner)?;
+        let ended = state.break_waiters.wait_behind(owner);
+        if let StaleNote::ToBeWritten(number) = stale {
+            let noted = state.noted(owner);
+            drop(state);
+            let correction = Arc::new(Correction { node: Arc::clone(self), owner, number });
+            noted.into_iter().for_each(|(share, serials)| write(share, serials, &correction));
+        }
+        Some(ended)
     }
 
     // The same, and what comes next if no answer is owed: nothing is granted in between.
@@ -177,13 +196,68 @@ impl Node {
     }
 }
 
+// Dropped once all logs say what they are to say, have failed to, or cannot be asked any more.
+struct Correction {
+    node: Arc<Node>,
+    owner: Owner,
+    number: NoteNumber,
+}
+
+impl Drop for Correction {
+    fn drop(&mut self) {
+        let mut state = self.node.lock();
+        state.leases.note_is_right(self.owner, self.number);
+        state.break_waiters.end(self.owner);
+    }
+}
+
+// One thread writes to the log of a share, whoever waits for it.
+fn write(share: Arc<Share>, serials: Vec<u64>, correction: &Arc<Correction>) {
+    let Some(journal) = share.journal() else { return };
+    let kept = Arc::clone(correction);
+    let first = serials.first().copied().unwrap_or_default();
+    let is_ours = journal.ask_doubt(serials, move |written| {
+        let _kept = kept;
+        if let Err(error) = written {
+            note_failed(first, error);
+        }
+    });
+    if is_ours {
+        let writer = Writer(Some(share));
+        drop(tokio::task::spawn_blocking(move || writer.run()));
+    }
+}
+
+// A thread that writes to a log. A runtime that goes down may never have it run.
+struct Writer(Option<Arc<Share>>);
+
+impl Writer {
+    fn run(mut self) {
+        if let Some(journal) = self.0.take().as_ref().and_then(|share| share.journal()) {
+            journal.write_doubts();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(journal) = self.0.as_ref().and_then(|share| share.journal()) {
+            journal.give_up_doubts();
+        }
+    }
+}
+
 /// Makes the log say of an open that its lease is not held, or not whole. Blocks.
 pub(crate) fn doubt(share: &Share, serial: OpenSerial) {
     let Some(journal) = share.journal() else { return };
-    if let Err(error) = journal.doubt_durably(serial.0) {
-        // The log promises nothing more, and says so; nobody waits for it for ever.
-        error!(serial = serial.0, %error, "the log of opens does not learn that a lease was broken: after a crash it is whole again");
+    if let Err(error) = journal.doubt_durably(&[serial.0]) {
+        note_failed(serial.0, &error);
     }
+}
+
+// The log promises nothing more, and says so; nobody waits for it for ever.
+fn note_failed(serial: u64, error: &io::Error) {
+    error!(serial, %error, "the log of opens does not learn that a lease was broken: after a crash it is whole again");
 }
 
 /// How long the holder of a lease may say nothing before it is asked over another connection too.
@@ -196,11 +270,17 @@ mod tests {
     use std::task::{Context, Poll, Wake, Waker};
 
     use basics::Clock;
-    use tree::FileKey;
+    use tree::journal::OpenNote;
+    use tree::{FileKey, ShareConfig, SharePath};
 
     use super::super::caching::{Caching, Flavor};
+    use super::super::ends::PutOff;
     use super::super::holder::Holder;
+    use super::super::lease_keys::LeaseKeys;
+    use super::super::node::OpenRecord;
+    use super::super::sharing::{Kinds, Sharing};
     use super::*;
+    use crate::access::Identity;
     use crate::push::tests::rig::hasty_clock;
 
     const RH: Caching = Caching(3);
@@ -219,7 +299,7 @@ mod tests {
     fn client(id: u64) -> Owner {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&id.to_le_bytes());
-        Owner::Lease { client: [1; 16], key }
+        Owner::Lease { client: [1; 16], key, user: Identity::user("user").mark() }
     }
 
     /// A node whose file `holders` clients cache, with handles.
@@ -262,7 +342,7 @@ mod tests {
     }
 
     impl<'a> Request<'a> {
-        fn new(node: &'a Node, id: u64) -> Self {
+        fn new(node: &'a Arc<Node>, id: u64) -> Self {
             let wait = Box::pin(node.yield_caching(client(id), Intent::OpenAgainstSharing));
             let mut request = Self { wait, woken: Arc::default(), looks: 0, is_done: false };
             request.look();
@@ -289,7 +369,7 @@ mod tests {
         let mut waiting: Vec<_> = (1..100).map(|id| Request::new(&node, id)).collect();
         drop(node.begin_resize());
         node.end_removal();
-        node.release_stream(OpenSerial(7), &tokio::runtime::Handle::current());
+        node.release_stream(OpenSerial(7), &PutOff::new(tokio::runtime::Handle::current()));
         node.lock().close_lease(client(1_000));
         waiting.iter_mut().for_each(Request::look_if_woken);
         assert!(waiting.iter().all(|request| request.looks == 1 && !request.is_done));
@@ -328,6 +408,97 @@ mod tests {
         let waited = clock.now() - asked;
         assert!(waited >= TIMEOUT, "{waited:?}");
         assert!(waited < TIMEOUT + Duration::from_secs(60), "{waited:?}");
+    }
+
+    fn open_of(owner: Owner, serial: OpenSerial, share: &Arc<Share>) -> OpenRecord {
+        let all = Kinds { read: true, write: true, delete: true };
+        OpenRecord {
+            serial,
+            sharing: Sharing { uses: all, shares: all },
+            owner,
+            has_lease: true,
+            share: Arc::clone(share),
+            path: SharePath::parse("f").unwrap(),
+            delete_on_close: None,
+            holder: None,
+            orphan: None,
+            _key_claim: Arc::<LeaseKeys>::default()
+                .claim(owner, FileKey { device: 1, inode: 1 })
+                .unwrap(),
+            instance: None,
+            open: std::sync::Weak::new(),
+            base: None,
+        }
+    }
+
+    fn note_of(serial: u64) -> OpenNote {
+        OpenNote {
+            boot: None,
+            serial,
+            inode: 1,
+            identity: None,
+            access: 0x1f_01ff,
+            mode: 0,
+            action: 1,
+            timeout_ms: 60_000,
+            flags: 0,
+            flavor: 2,
+            held: Caching::READ.0.try_into().unwrap(),
+            epoch: 1,
+            lease_key: [1; 16],
+            client: [1; 16],
+            create_guid: [1; 16],
+            user: "user".to_owned(),
+            path: "f".to_owned(),
+            earlier: None,
+            locks: Vec::new(),
+            delete_pending: false,
+            sequences: Default::default(),
+        }
+    }
+
+    #[test]
+    fn however_many_wait_for_a_log_one_thread_writes_to_it() {
+        const OPENS: u64 = 50;
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("opens.log");
+        let mut config = ShareConfig::new("s", dir.path());
+        config.persistent_opens = Some(log.clone());
+        let share = Arc::new(Share::open(&config).unwrap());
+        let node = node();
+        {
+            let mut state = node.lock();
+            for serial in 1..=OPENS {
+                let (owner, flavor) = (client(0), Flavor::LeaseV2);
+                state.leases.grant(owner, flavor, Caching::READ, true, 0, Holder::default());
+                state.opens.push(open_of(owner, OpenSerial(serial), &share));
+                share.journal().unwrap().open_durably(note_of(serial)).unwrap();
+            }
+            assert!(state.leases.note(client(0)).is_some());
+        }
+        let threads = Arc::new(AtomicUsize::new(0));
+        let started = Arc::clone(&threads);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let count = move || {
+            started.fetch_add(1, Ordering::Relaxed);
+        };
+        let runtime = runtime.enable_all().on_thread_start(count).build().unwrap();
+        runtime.block_on(async {
+            let yields = (1..=100).map(|id| {
+                let node = Arc::clone(&node);
+                async move { node.yield_caching(client(id), Intent::Modify).await }
+            });
+            let waiting: Vec<_> = yields.map(tokio::spawn).collect();
+            for request in waiting {
+                request.await.unwrap();
+            }
+        });
+        assert_eq!(threads.load(Ordering::Relaxed), 1);
+        drop((node, share, runtime));
+        let share = Share::open(&config).unwrap();
+        let left = share.left_over().begin().unwrap();
+        let held: Vec<_> = left.notes().into_iter().map(|note| note.held).collect();
+        assert_eq!(held, vec![0; usize::try_from(OPENS).unwrap()], "the log says so of each");
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use super::caching::Caching;
 use super::creates::Creates;
 use super::durable::Orphans;
 use super::durable_opens::DurableOpens;
+use super::ends::PutOff;
 use super::lease_keys::LeaseKeys;
 use super::nodes::Nodes;
 use super::open::{CloseObserver, Open};
@@ -37,8 +38,8 @@ pub(crate) struct Files {
     pub(crate) creates: Arc<Creates<Open>>,
     next_serial: AtomicU64,
     clock: Clock,
-    /// Runs what may block.
-    pub(crate) runtime: Handle,
+    /// Runs what a CREATE that fails puts off.
+    pub(crate) put_off: PutOff,
     pub(super) observer: Box<dyn CloseObserver>,
 }
 
@@ -73,7 +74,7 @@ impl Files {
             creates: Arc::new(Creates::new()),
             next_serial: AtomicU64::new(first_serial),
             clock,
-            runtime,
+            put_off: PutOff::new(runtime),
             observer,
         }
     }

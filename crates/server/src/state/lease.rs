@@ -23,12 +23,17 @@ use std::time::{Duration, Instant};
 
 use super::caching::{Caching, Flavor, Intent};
 use super::serial::OpenSerial;
+use crate::access::IdentityMark;
 
-/// Who holds a lease: a client under a key of its choice, or one open alone.
+/// Who holds a lease: a user at a client under a key of its choice, or one open alone.
+///
+/// Client and key are what anybody says: they are read on the wire, and named again. So the user is part of it, though
+/// MS-SMB2 §3.3.1.12 knows a lease by the other two: who borrows them holds a lease of its own, breaks that of the other
+/// user as any stranger would, and answers for nobody.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Owner {
-    /// A lease: all opens of one client that name the same key.
-    Lease { client: [u8; 16], key: [u8; 16] },
+    /// A lease: all opens of one user at one client that name the same key.
+    Lease { client: [u8; 16], key: [u8; 16], user: IdentityMark },
     /// An oplock, or no caching at all.
     Open(OpenSerial),
 }
@@ -65,7 +70,20 @@ enum Note {
     /// That it is held.
     Held,
     /// That it is held still, though it is not whole any more: nobody goes on before the log says otherwise.
-    Stale,
+    Stale { number: NoteNumber, is_being_written: bool },
+}
+
+/// Tells one stale note from every other of the file: its owner may have another lease by the time the log is right.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct NoteNumber(u64);
+
+/// What a request that waits for a stale note has to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum StaleNote {
+    /// Write it, and tell [`LeaseTable::note_is_right`].
+    ToBeWritten(NoteNumber),
+    /// Wait: somebody else writes it.
+    BeingWritten,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +104,8 @@ struct Breaking {
 pub(crate) struct LeaseTable<N> {
     leases: Vec<Lease<N>>,
     break_timeout: Duration,
+    /// Notes that became stale so far.
+    stale_notes: u64,
 }
 
 /// A lease or oplock as a report shows it.
@@ -111,7 +131,7 @@ pub(crate) struct Granted {
 
 impl<N: Clone> LeaseTable<N> {
     pub(crate) fn new(break_timeout: Duration) -> Self {
-        Self { leases: Vec::new(), break_timeout }
+        Self { leases: Vec::new(), break_timeout, stale_notes: 0 }
     }
 
     /// Starts whatever breaks `intent` of `by` makes necessary. Those who are told are returned;
@@ -123,10 +143,11 @@ impl<N: Clone> LeaseTable<N> {
         now: Instant,
     ) -> Vec<Notice<N>> {
         let deadline = now + self.break_timeout;
+        let stale_notes = &mut self.stale_notes;
         self.leases
             .iter_mut()
             .filter(|lease| lease.owner != by || (intent == Intent::Modify && lease.is_level_ii()))
-            .filter_map(|lease| lease.start_break(intent, deadline))
+            .filter_map(|lease| lease.start_break(intent, deadline, stale_notes))
             .collect()
     }
 
@@ -138,7 +159,7 @@ impl<N: Clone> LeaseTable<N> {
     /// A lease of another owner that is not whole any more, which the log does not say yet: a crash would give its holder,
     /// who may have been away, what somebody else was promised meanwhile.
     pub(crate) fn stale_note(&self, by: Owner) -> Option<Owner> {
-        let is_stale = |lease: &&Lease<N>| lease.owner != by && lease.note == Note::Stale;
+        let is_stale = |lease: &&Lease<N>| lease.owner != by && lease.is_note_stale();
         self.leases.iter().find(is_stale).map(|lease| lease.owner)
     }
 
@@ -146,7 +167,7 @@ impl<N: Clone> LeaseTable<N> {
     pub(crate) fn note(&mut self, owner: Owner) -> Option<Granted> {
         let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
         let mut granted = lease.granted();
-        if lease.breaking.is_some() || lease.note == Note::Stale {
+        if lease.breaking.is_some() || lease.is_note_stale() {
             granted.caching = Caching::NONE;
         } else if lease.held != Caching::NONE {
             lease.note = Note::Held;
@@ -154,10 +175,22 @@ impl<N: Clone> LeaseTable<N> {
         Some(granted)
     }
 
-    /// The log says of every open of this owner that nothing is held.
-    pub(crate) fn note_is_right(&mut self, owner: Owner) {
-        let stale = |lease: &&mut Lease<N>| lease.owner == owner && lease.note == Note::Stale;
-        if let Some(lease) = self.leases.iter_mut().find(stale) {
+    /// Somebody waits for the note of this owner. `None`: it is not stale, or no more.
+    pub(crate) fn begin_note(&mut self, owner: Owner) -> Option<StaleNote> {
+        let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
+        let Note::Stale { number, is_being_written } = &mut lease.note else { return None };
+        Some(match std::mem::replace(is_being_written, true) {
+            false => StaleNote::ToBeWritten(*number),
+            true => StaleNote::BeingWritten,
+        })
+    }
+
+    /// The log says of every open that this owner had when its note began to be written that nothing is held.
+    pub(crate) fn note_is_right(&mut self, owner: Owner, written: NoteNumber) {
+        let lease = self.leases.iter_mut().find(|lease| lease.owner == owner);
+        if let Some(lease) = lease
+            && matches!(lease.note, Note::Stale { number, .. } if number == written)
+        {
             lease.note = Note::None;
         }
     }
@@ -421,7 +454,12 @@ impl<N: Clone> LeaseTable<N> {
 }
 
 impl<N: Clone> Lease<N> {
-    fn start_break(&mut self, intent: Intent, deadline: Instant) -> Option<Notice<N>> {
+    fn start_break(
+        &mut self,
+        intent: Intent,
+        deadline: Instant,
+        stale_notes: &mut u64,
+    ) -> Option<Notice<N>> {
         let to = intent.leaves(self.flavor, self.held);
         if let Some(breaking) = &mut self.breaking {
             breaking.goal = Caching(breaking.goal.0 & to.0).sanitized();
@@ -431,7 +469,9 @@ impl<N: Clone> Lease<N> {
             return None;
         }
         if self.note == Note::Held {
-            self.note = Note::Stale;
+            *stale_notes += 1;
+            let number = NoteNumber(*stale_notes);
+            self.note = Note::Stale { number, is_being_written: false };
         }
         // MS-SMB2 §3.3.4.7: counted once, however many steps it takes.
         self.epoch = self.epoch.wrapping_add(1);
@@ -443,6 +483,10 @@ impl<N: Clone> Lease<N> {
         let Self { owner, flavor, held: from, epoch, .. } = *self;
         let notify = self.notify.clone();
         Some(Notice { owner, flavor, notify, from, to, epoch, needs_answer: true })
+    }
+
+    fn is_note_stale(&self) -> bool {
+        matches!(self.note, Note::Stale { .. })
     }
 
     // Level II is good until anybody changes the file, its holder included.
@@ -489,6 +533,7 @@ pub(crate) enum AcknowledgeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Identity;
 
     #[test]
     fn who_is_silent_is_asked_a_second_time_once_however_many_wait() {
@@ -507,7 +552,7 @@ mod tests {
     const RW: Caching = Caching(5);
 
     fn client(id: u8) -> Owner {
-        Owner::Lease { client: [id; 16], key: [id; 16] }
+        Owner::Lease { client: [id; 16], key: [id; 16], user: Identity::user("user").mark() }
     }
 
     fn held_by_one(wanted: Caching) -> LeaseTable<u8> {
@@ -594,6 +639,39 @@ mod tests {
         assert_eq!((last.to, last.needs_answer), (Caching::NONE, false));
         assert!(!table.must_wait(client(2), Intent::Open));
         assert!(!table.must_wait(client(3), Intent::Overwrite));
+    }
+
+    #[test]
+    fn a_note_is_right_for_the_lease_it_was_written_for_alone() {
+        let now = Instant::now();
+        let mut table = held_by_one(Caching::READ);
+        let make_stale = |table: &mut LeaseTable<u8>| {
+            assert!(table.note(client(1)).is_some_and(|noted| noted.caching == Caching::READ));
+            table.start_breaks(client(2), Intent::Modify, now);
+            assert!(table.must_wait(client(2), Intent::Modify));
+            match table.begin_note(client(1)) {
+                Some(StaleNote::ToBeWritten(number)) => number,
+                other => panic!("{other:?}"),
+            }
+        };
+        let first = make_stale(&mut table);
+        assert_eq!(table.begin_note(client(1)), Some(StaleNote::BeingWritten), "by one alone");
+        // The holder closes, and opens again under the same key, before the first note is written.
+        assert!(table.close(client(1)));
+        assert_eq!(table.begin_note(client(1)), None);
+        table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
+        let second = make_stale(&mut table);
+        table.note_is_right(client(1), first);
+        assert!(table.must_wait(client(2), Intent::Modify), "the log says nothing of the second");
+        table.note_is_right(client(1), second);
+        assert!(!table.must_wait(client(2), Intent::Modify));
+        // Nor does it matter for a later note of the same lease.
+        table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
+        let third = make_stale(&mut table);
+        table.note_is_right(client(1), second);
+        assert!(table.must_wait(client(2), Intent::Modify));
+        table.note_is_right(client(1), third);
+        assert_eq!(table.begin_note(client(1)), None);
     }
 
     #[test]

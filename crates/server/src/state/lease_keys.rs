@@ -1,4 +1,4 @@
-//! Lease keys in use: a client names one file by a key, whatever share or path it came by.
+//! Lease keys in use: a user at a client names one file by a key, whatever share or path it came by.
 //!
 //! Every open with a lease key claims it for its file and gives the claim up with its place among
 //! the file's opens.
@@ -77,6 +77,7 @@ impl Drop for KeyClaim {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Identity;
     use crate::state::OpenSerial;
 
     const ONE: FileKey = FileKey { device: 1, inode: 1 };
@@ -85,12 +86,16 @@ mod tests {
     #[test]
     fn a_key_names_one_file_until_its_last_open_is_gone() {
         let keys = Arc::new(LeaseKeys::default());
-        let owner = Owner::Lease { client: [1; 16], key: [2; 16] };
+        let user = Identity::user("user").mark();
+        let owner = Owner::Lease { client: [1; 16], key: [2; 16], user };
         let first = keys.claim(owner, ONE).unwrap();
         let second = keys.claim(owner, ONE).unwrap();
         assert!(keys.claim(owner, TWO).is_none() && keys.names_another(owner, None));
-        let other = Owner::Lease { client: [3; 16], key: [2; 16] };
+        let other = Owner::Lease { client: [3; 16], key: [2; 16], user };
         assert!(keys.claim(other, TWO).is_some(), "another client's key");
+        let stranger = Identity::user("another").mark();
+        let borrowed = Owner::Lease { client: [1; 16], key: [2; 16], user: stranger };
+        assert!(keys.claim(borrowed, TWO).is_some(), "another user's, by the same name");
         drop(first);
         assert!(keys.names_another(owner, Some(TWO)));
         drop(second);

@@ -15,11 +15,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tracing::warn;
 use tree::ShareError;
 
 use super::claim::Claimed;
+use super::ends::PutOff;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
 use super::serial::OpenSerial;
@@ -179,27 +179,26 @@ impl Node {
         Doomed::new(names, &mut state, (self, serial))
     }
 
-    /// A stream of the file is open no more, or never was. The file goes if it was only waiting for that: on a thread of
-    /// `runtime`, as that may wait.
-    pub(crate) fn release_stream(self: &Arc<Self>, serial: OpenSerial, runtime: &Handle) {
+    /// A stream of the file is open no more, or never was. The file goes if it was only waiting for that: on a thread for
+    /// what is put off, as that may wait.
+    pub(crate) fn release_stream(self: &Arc<Self>, serial: OpenSerial, put_off: &PutOff) {
         if let Some(doomed) = self.leave_stream(serial) {
             let node = Arc::clone(self);
-            drop(runtime.spawn_blocking(move || log(serial, doomed.remove_with_streams(&node))));
+            put_off.spawn(move || log(serial, doomed.remove_with_streams(&node)));
         }
     }
 
-    /// An open leaves that its client never got: [`Node::leave`] and [`Left::finish`], which is done on a thread of
-    /// `runtime` where a name goes.
+    /// An open leaves that its client never got: [`Node::leave`] and [`Left::finish`], which is put off where a name goes.
     pub(crate) fn fail(
         self: &Arc<Self>,
         serial: OpenSerial,
-        runtime: &Handle,
+        put_off: &PutOff,
         remove: impl Fn(&Wished) -> Result<(), ShareError> + Send + 'static,
     ) {
         let left = self.leave(serial, Leaving::WithoutWish);
         let left = left.map(|left| left.finish_on_the_spot(|_| None));
         if let Some(ControlFlow::Continue(left)) = left {
-            drop(runtime.spawn_blocking(move || log(serial, left.finish(remove))));
+            put_off.spawn(move || log(serial, left.finish(remove)));
         }
     }
 }

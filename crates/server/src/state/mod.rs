@@ -23,6 +23,7 @@ pub(crate) mod closing;
 pub(crate) mod creates;
 pub(crate) mod durable;
 pub(crate) mod durable_opens;
+pub(crate) mod ends;
 mod exclusive_locks;
 pub(crate) mod fair_share;
 pub(crate) mod files;

@@ -198,7 +198,7 @@ impl Restorer<'_> {
         let serial = OpenSerial(note.serial);
         let owner = match note.flavor {
             OPLOCK => Owner::Open(serial),
-            _ => Owner::Lease { client: note.client, key: note.lease_key },
+            _ => Owner::Lease { client: note.client, key: note.lease_key, user: user.mark() },
         };
         let place = self.accounts.of(&user).try_take(Resource::Opens, 1).ok_or(Lost::TooMany)?;
         let key_claim = self.files.lease_keys.claim(owner, found.key).ok_or(Lost::LeaseKey)?;
@@ -249,7 +249,7 @@ impl Restorer<'_> {
         }
         self.files.orphans.adopt_restored(open).map_err(|open| {
             let (key, is_directory) = (found.key, found.is_directory);
-            open.node.fail(serial, &self.files.runtime, move |name| {
+            open.node.fail(serial, &self.files.put_off, move |name| {
                 name.share.remove(name.leave, &name.path, key, is_directory)
             });
             Lost::TooMany

@@ -5,16 +5,18 @@ use tokio::sync::Semaphore;
 use crate::limits::{
     ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
     BACKLOG_MAX, BACKLOG_OF_GUESTS_MAX, BACKLOG_PER_CONNECTION_MAX, BACKLOG_PER_USER_MAX,
-    GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
-    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
+    END_JOBS_MAX, END_JOBS_OF_GUESTS_MAX, END_JOBS_PER_USER_MAX, GUEST_SESSIONS_MAX, JOBS_MAX,
+    JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX, LOCKS_MAX, LOCKS_OF_GUESTS_MAX,
+    LOCKS_PER_USER_MAX, Limits, MAPPED_UNIT, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
     NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX, PIPES_OF_GUESTS_MAX,
     PIPES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX, PROTECTIONS_PER_USER_MAX,
     RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX, RECEIVES_PER_USER_MAX, RELEASE_JOBS_MAX,
     RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX,
     RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX,
     REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX,
-    SESSIONS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
-    WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+    SESSIONS_PER_USER_MAX, SETTLE_JOBS_MAX, SETTLE_JOBS_PER_USER_MAX, TREES_MAX,
+    TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX,
+    WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -36,6 +38,10 @@ pub(crate) enum Resource {
     Jobs,
     /// Threads for what releases something.
     ReleaseJobs,
+    /// Threads for ends of connections, of sessions and of durable opens.
+    EndJobs,
+    /// Threads for ends of push regions that were written.
+    SettleJobs,
     /// Byte-range locks.
     Locks,
     /// Open files, and directories that are being listed: descriptors.
@@ -52,6 +58,8 @@ pub(crate) enum Resource {
     Protections,
     /// Open pipes.
     Pipes,
+    /// Address space of regions mapped into memory, in units of [`MAPPED_UNIT`].
+    Mapped,
     /// Tree connects.
     Trees,
 }
@@ -99,8 +107,11 @@ impl Maxima {
             .with(Resource::Waiting, WAITING_PER_USER_MAX)
             .with(Resource::Jobs, JOBS_PER_USER_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
+            .with(Resource::EndJobs, END_JOBS_PER_USER_MAX)
+            .with(Resource::SettleJobs, SETTLE_JOBS_PER_USER_MAX)
             .with(Resource::Locks, LOCKS_PER_USER_MAX)
             .with(Resource::Opens, limits.user_opens_max)
+            .with(Resource::Mapped, units(limits.user_mapped_max))
             .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
             .with(Resource::Connections, limits.user_connections_max)
             .with(Resource::Notices, NOTICES_PER_USER_MAX)
@@ -120,8 +131,11 @@ impl Maxima {
             .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
             .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
+            .with(Resource::EndJobs, END_JOBS_OF_GUESTS_MAX)
             .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
             .with(Resource::Opens, limits.guest_opens_max)
+            // They map nothing.
+            .with(Resource::Mapped, 0)
             .with(Resource::Sessions, GUEST_SESSIONS_MAX)
             .with(Resource::Notices, NOTICES_OF_GUESTS_MAX)
             .with(Resource::Scans, SCANS_OF_GUESTS_MAX)
@@ -139,8 +153,11 @@ impl Maxima {
             .with(Resource::Waiting, WAITING_MAX)
             .with(Resource::Jobs, JOBS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)
+            .with(Resource::EndJobs, END_JOBS_MAX)
+            .with(Resource::SettleJobs, SETTLE_JOBS_MAX)
             .with(Resource::Locks, LOCKS_MAX)
             .with(Resource::Opens, limits.opens_max)
+            .with(Resource::Mapped, units(limits.mapped_max))
             .with(Resource::Sessions, SESSIONS_MAX)
             .with(Resource::Notices, NOTICES_MAX)
             .with(Resource::Scans, SCANS_MAX)
@@ -148,6 +165,11 @@ impl Maxima {
             .with(Resource::Pipes, PIPES_MAX)
             .with(Resource::Trees, TREES_MAX)
     }
+}
+
+// Address space in units, rounded down.
+fn units(bytes: u64) -> usize {
+    usize::try_from(bytes / MAPPED_UNIT).unwrap_or(usize::MAX)
 }
 
 /// How many kinds there are.

@@ -1,7 +1,7 @@
 //! A connection and its place among the connections: both end together, whatever happens.
 //!
 //! ```text
-//!   Served --end, or dropped--> sessions, opens, locks end (on a thread that may block) --> the place is free
+//!   Served --end, or dropped--> sessions, opens, locks end (on a thread of their user) --> the place is free
 //!        \--dropped by a panic--> the same, and the panic is counted
 //! ```
 //!
@@ -18,6 +18,7 @@ use super::admission::Admission;
 use crate::connections::Link;
 use crate::dispatch::{Connection, end_of_connection};
 use crate::service::Core;
+use crate::state::ends::spawn_end;
 
 /// See the module.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ impl Served {
             drop(admission);
         };
         if must_block {
-            return Some(runtime.spawn_blocking(end));
+            return Some(match self.connection.link.holder() {
+                Some(account) => spawn_end(&runtime, &account, end),
+                // Nobody has logged on, and a bug is met at most once for each of them.
+                None => runtime.spawn_blocking(end),
+            });
         }
         end();
         None

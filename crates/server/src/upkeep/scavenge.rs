@@ -1,13 +1,17 @@
 //! Closes opens whose client stays away, and tries again what could not be brought back after a crash.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use basics::Clock;
 
+use crate::access::Identity;
 use crate::service::Core;
+use crate::state::Open;
 use crate::state::closing::close_all;
 use crate::state::durable::Orphans;
+use crate::state::ends::spawn_end;
 
 /// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
 /// back, as long as the server lives.
@@ -22,10 +26,10 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
                 retry_at = now + LOOK_AGAIN;
                 restore_left_over(&core);
             }
-            if !due.is_empty() {
-                let runtime = core.runtime.clone();
-                // Not waited for: a slow device keeps nobody else's file open.
-                drop(runtime.spawn_blocking(move || close_all(&core.files, due)));
+            // Not waited for: a slow device keeps nobody else's file open.
+            for (user, opens) in by_user(due) {
+                let (too, account) = (Arc::clone(&core), core.connections.accounts.of(&user));
+                drop(spawn_end(&core.runtime, &account, move || close_all(&too.files, opens)));
             }
         }
         let at = next.map_or(retry_at, |next| next.min(retry_at));
@@ -34,6 +38,14 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
             () = tokio::time::sleep_until(at.into()) => {}
         }
     }
+}
+
+fn by_user(due: Vec<Arc<Open>>) -> HashMap<Identity, Vec<Arc<Open>>> {
+    let mut opens: HashMap<_, Vec<_>> = HashMap::new();
+    for open in due {
+        opens.entry(open.origin.user.clone()).or_default().push(open);
+    }
+    opens
 }
 
 // Not waited for, as above.

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod borrowed;
 mod deletion;
 mod durable;
 mod outage;

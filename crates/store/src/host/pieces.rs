@@ -98,9 +98,9 @@ impl Piece {
             return Ok(Arc::clone(medium));
         }
         let header = self.header();
-        let reserved = HEADER_LEN..HEADER_LEN + header.len;
+        let range = HEADER_LEN..HEADER_LEN + header.len;
         let options = pmem::OpenOptions { emulate_persistence };
-        let medium = pmem::map_reserved(&self.file, reserved, options).map_err(|error| {
+        let medium = pmem::map_range(&self.file, range, options).map_err(|error| {
             tracing::error!(region = %header.region, piece = header.piece, %error, "a piece cannot be mapped");
             Status::HOST
         })?;

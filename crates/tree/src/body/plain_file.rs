@@ -196,7 +196,7 @@ impl Mappable for PlainFile {
         if let Some(pages) = self.in_flash() {
             return Ok(flash::map_found(&own, pages, range.end)?);
         }
-        Ok(pmem::map_reserved(&own, range, options)?)
+        Ok(pmem::map_range(&own, range, options)?)
     }
 
     fn map_lazily(

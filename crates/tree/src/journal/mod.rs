@@ -25,6 +25,7 @@
 //! byte of a file; the end of the machine may: the code that restores an open after that has to know
 //! (`state::persistent`).
 
+mod doubts;
 mod log_file;
 mod record;
 mod room;
@@ -40,11 +41,12 @@ use std::path::{Path, PathBuf};
 use basics::create_anew;
 use basics::ordered::{AllGuards, Mutex, MutexGuard};
 
+use self::doubts::Doubts;
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub use self::record::{
     BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
 };
-use self::record::{CLOSED, OPENED, OPENS_MAX, booted, doubted, locked, moved, record, wished};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
 use self::room::{For, Room};
 #[cfg(test)]
 use crate::FileIdentity;
@@ -57,6 +59,7 @@ pub struct Journal {
     boot: BootId,
     log: Mutex<Log, order::Log>,
     names: Mutex<(), order::RecordedNames>,
+    doubts: Doubts,
 }
 
 #[derive(Debug)]
@@ -92,7 +95,8 @@ impl Journal {
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
         let log = Mutex::new(Log { file, room, live, records, poisoned: false });
-        Ok((Self { path: path.to_owned(), boot, log, names: Mutex::default() }, notes))
+        let (names, doubts) = (Mutex::default(), Doubts::default());
+        Ok((Self { path: path.to_owned(), boot, log, names, doubts }, notes))
     }
 
     /// The boot of the machine with which opens are recorded.
@@ -153,25 +157,6 @@ impl Journal {
         log.append(&wished(serial, wish), true, For::Less)?;
         if let Some(note) = log.live.get_mut(&serial) {
             note.wish(wish);
-        }
-        // The record is durable, whatever the outcome of the compaction.
-        let _ = self.compact(&mut log);
-        Ok(())
-    }
-
-    /// Records that the lease of an open was broken. No effect if it is recorded already, or the open is not.
-    ///
-    /// # Durability
-    ///
-    /// After `Ok` the open is restored after a crash without its lease.
-    pub fn doubt_durably(&self, serial: u64) -> io::Result<()> {
-        let mut log = self.lock();
-        if log.live.get(&serial).is_none_or(|note| note.held == 0) {
-            return Ok(());
-        }
-        log.append(&doubted(serial), true, For::Less)?;
-        if let Some(note) = log.live.get_mut(&serial) {
-            note.doubt();
         }
         // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);

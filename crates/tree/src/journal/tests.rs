@@ -76,9 +76,8 @@ fn a_lease_that_was_broken_or_may_have_been_does_not_come_back() {
     for serial in [1, 2] {
         journal.open_durably(note(serial)).unwrap();
     }
-    journal.doubt_durably(1).unwrap();
-    journal.doubt_durably(1).unwrap();
-    journal.doubt_durably(7).unwrap();
+    journal.doubt_durably(&[1]).unwrap();
+    journal.doubt_durably(&[7, 1]).unwrap();
     drop(journal);
     for _ in 0..2 {
         let leases = |note: &OpenNote| (note.serial, note.flavor, note.held, note.epoch);

@@ -73,8 +73,10 @@ impl Memory {
         wish: Wish,
     ) -> Result<Self, Refusal> {
         let memory = medium.direct().ok_or(Refusal::NotMemory)?;
-        let whole = usize::try_from(range.end).map_err(|_| Refusal::NotMemory)?;
-        let start = usize::try_from(range.start).map_err(|_| Refusal::NotMemory)?;
+        // The memory may begin within the medium.
+        let place = |offset: u64| usize::try_from(offset).ok()?.checked_sub(memory.offset());
+        let start = place(range.start).ok_or(Refusal::NotMemory)?;
+        let whole = place(range.end).ok_or(Refusal::NotMemory)?;
         if start >= whole || whole > memory.len() {
             return Err(Refusal::NotMemory);
         }

@@ -143,7 +143,7 @@ pub(super) fn conclude(
         }
         Err(status) => {
             let (key, is_directory) = (found.key, found.is_directory);
-            node.fail(wish.serial, &files.runtime, move |name| {
+            node.fail(wish.serial, &files.put_off, move |name| {
                 name.share.remove(name.leave, &name.path, key, is_directory)
             });
             Err(status)

@@ -145,7 +145,8 @@ fn check(
     }
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
     match (open.owner, &extras.lease) {
-        (Owner::Lease { client: holder, key }, Some(lease)) => {
+        // Whose it is comes last.
+        (Owner::Lease { client: holder, key, .. }, Some(lease)) => {
             if key != lease.key.0 || holder != client {
                 return Err(unknown);
             }

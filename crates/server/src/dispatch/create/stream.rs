@@ -165,7 +165,7 @@ fn create(
     if !matches!(made, Ok(Attempt::Done(_))) {
         // Before a file goes that was only waiting for this: its removal may wait for who waits for the claim.
         drop(claim);
-        base.node.release_stream(wish.serial, &files.runtime);
+        base.node.release_stream(wish.serial, &files.put_off);
     }
     made
 }
@@ -230,11 +230,11 @@ fn open(
     let _emptying = match enter::enter(files, &node, wish, record, seen) {
         Ok(Entered::Now(emptying)) => emptying,
         Ok(Entered::Wait(wait)) => {
-            base.node.release_stream(wish.serial, &files.runtime);
+            base.node.release_stream(wish.serial, &files.put_off);
             return Ok(wait);
         }
         Err(status) => {
-            base.node.release_stream(wish.serial, &files.runtime);
+            base.node.release_stream(wish.serial, &files.put_off);
             return Err(status);
         }
     };
@@ -254,7 +254,7 @@ fn open(
         }
         Err(error) => {
             let remove = move |name: &Wished| name.share.remove_found_stream(name.leave, &stream);
-            node.fail(wish.serial, &files.runtime, remove);
+            node.fail(wish.serial, &files.put_off, remove);
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),

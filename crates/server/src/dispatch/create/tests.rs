@@ -244,7 +244,7 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     // Whoever renames it is waited for, but not by this task.
     let renaming =
         rig.core.files.nodes.makings.claim_file(&rig.core.files.shares()[0], &path, found.key);
-    node.release_stream(wish.serial, &rig.core.runtime);
+    node.release_stream(wish.serial, &rig.core.files.put_off);
     assert!(rig.dir.path().join("f").exists());
     drop(renaming);
     node.removed().await;

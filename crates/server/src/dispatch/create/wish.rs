@@ -177,7 +177,8 @@ impl Wish {
                 {
                     let (key, state) = (lease.key.0, Bits(lease.state.bits()).sanitized());
                     let version = lease.version;
-                    self.owner = Owner::Lease { client: client.client_guid, key };
+                    let (client, user) = (client.client_guid, user.mark());
+                    self.owner = Owner::Lease { client, key, user };
                     self.caching = Caching::Lease { key, state, version };
                 }
                 CreateRequestContext::MaximalAccess(_) => self.wants_maximal_access = true,

@@ -2,10 +2,11 @@
 //!
 //! Spec: docs/push-mode.md, "MAP_REMOTE_REGION".
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use flash::Deciding;
-use pmem::{DurabilityClass, Medium, OpenOptions};
+use pmem::{DurabilityClass, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
 use remote::host::PushConnection;
 use smb::push::{
@@ -15,7 +16,7 @@ use smb::push::{
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
-use tree::{InlineIo, MapFailure, MapRefusal, Share, ShareError};
+use tree::{InlineIo, MapFailure, MapRefusal, Mappable, Share, ShareError};
 
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
@@ -23,12 +24,13 @@ use super::wait::wait;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::persist;
+use crate::limits::MAPPED_UNIT;
 use crate::push::mapping::{self, DESCRIPTOR_LENGTH_MAX, REGION_LENGTH_MAX};
 use crate::push::recall::{WRITES, finish};
 use crate::push::region::{Region, RegionParts};
 use crate::push::witness::Media;
 use crate::state::open_push::OpenPush;
-use crate::state::{Hold, Open};
+use crate::state::{Account, Hold, Open, Resource};
 use crate::status::{OrStatus as _, status_of};
 
 /// Carries out one control of push mode and returns its output.
@@ -89,8 +91,8 @@ async fn map(
         check_range(open, &asked)?;
         // The descriptor lasts as long as the region.
         let place = open.another_place().or_status()?;
-        let (medium, deciding) = medium(call, open, share, &asked).await?;
-        let region = new_region(call, open, granted, &asked, engine, (medium, place))?;
+        let (media, deciding) = medium(call, open, share, &asked).await?;
+        let region = new_region(call, open, granted, &asked, engine, (media, place))?;
         let region = Arc::new(region);
         let has_entered = mapping::enter(call.push(), open, &region)?;
         // From here on the region says how the file is mapped.
@@ -167,14 +169,16 @@ async fn medium(
     open: &Arc<Open>,
     share: &Share,
     asked: &MapRequest,
-) -> Result<(Arc<dyn Medium>, Option<Deciding>), NtStatus> {
+) -> Result<(Media, Option<Deciding>), NtStatus> {
     let open = Arc::clone(open);
+    let account = Arc::clone(&call.session().account);
+    let space_max = call.core.connections.limits.user_mapped_max;
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(WRITES);
     let promised = open.entry.class();
     let commits = asked.rights.contains(Rights::FLUSH);
-    let work = move || -> Result<(Arc<dyn Medium>, Option<Deciding>), NtStatus> {
+    let work = move || -> Result<(Media, Option<Deciding>), NtStatus> {
         let size = open.entry.data_size().or_status()?;
         // The first lazy mapping of a server makes the memory for pages.
         let pages = open.tree.share().and_then(|share| share.pages_of(promised, size)).cloned();
@@ -197,19 +201,43 @@ async fn medium(
             })?;
         }
         let range = offset..offset + length;
-        let medium = match &pages {
-            Some(pages) => bytes.map_lazily(range, pages),
-            None => bytes.map(range, options),
-        };
-        let medium = medium.map_err(not_mapped)?;
-        check_class(promised, medium.class())?;
+        let media = mapped(bytes, range, pages.as_ref(), options, (&account, space_max))?;
+        check_class(promised, media.medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
             persist::persist_name(&open)?;
         }
-        Ok((medium, deciding))
+        Ok((media, deciding))
     };
     call.blocking(InlineIo::CachedReads, work).await?
+}
+
+fn mapped(
+    bytes: &dyn Mappable,
+    range: Range<u64>,
+    pages: Option<&flash::Share>,
+    options: OpenOptions,
+    (account, space_max): (&Arc<Account>, u64),
+) -> Result<Media, NtStatus> {
+    if let Some(pages) = pages {
+        return Ok(Media::new(bytes.map_lazily(range, pages).map_err(not_mapped)?, None));
+    }
+    // Before the mapping: what regions take of the address space is missing wherever memory is made.
+    let space = address_space(account, space_max, range.end - range.start)?;
+    let medium = bytes.map(range, options).map_err(not_mapped)?;
+    // A medium of a disk reads and writes, and maps nothing.
+    let space = Some(space).filter(|_| medium.direct().is_some());
+    Ok(Media::new(medium, space))
+}
+
+// What a mapping of so many bytes takes, with what it is rounded up to at both ends.
+fn address_space(account: &Arc<Account>, max: u64, length: u64) -> Result<Hold, NtStatus> {
+    let units = length.div_ceil(MAPPED_UNIT) + MAPPED_EDGES;
+    // An account gives whoever asks for more than it may have all that it may have.
+    let is_possible = units.saturating_mul(MAPPED_UNIT) <= max;
+    let units = usize::try_from(units).ok().filter(|_| is_possible);
+    let hold = units.and_then(|units| account.try_take(Resource::Mapped, units));
+    hold.ok_or(NtStatus::INSUFFICIENT_RESOURCES)
 }
 
 /// The status of a MAP of bytes that are read and written by messages only.
@@ -248,7 +276,7 @@ fn new_region(
     granted: &Arc<OpenPush>,
     asked: &MapRequest,
     engine: PushConnection,
-    (medium, place): (Arc<dyn Medium>, Option<Hold>),
+    (media, place): (Media, Option<Hold>),
 ) -> Result<Region, NtStatus> {
     let push = call.push();
     let registrar = Arc::clone(push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
@@ -265,7 +293,8 @@ fn new_region(
         connection_id: asked.push_connection_id,
         connection: engine,
         registrar,
-        media: Media::new(medium),
+        media,
+        account: Arc::clone(&call.session().account),
         place,
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
@@ -315,6 +344,8 @@ fn refused(error: ParseError) -> NtStatus {
     error.status()
 }
 
+/// Units that a mapping takes beside its length: a page of memory at each end, or 2 MiB of a device.
+const MAPPED_EDGES: u64 = 4;
 const MAP_FIXED: u64 = 56;
 const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;
 

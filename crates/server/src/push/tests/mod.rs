@@ -18,9 +18,10 @@ mod durable;
 mod engine;
 mod races;
 pub(crate) mod rig;
+mod space;
 mod volume;
 
-use crate::access::MayAdd;
+use crate::access::{Identity, MayAdd};
 use std::fs::FileTimes;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -201,7 +202,8 @@ fn a_returned_lease_ends_the_regions_mapped_under_it() {
         let open = rig.open("f", 1).await;
         let mapped = rig.map(open, 0, PAGE).await.unwrap();
         let node = node(&rig, open);
-        let stranger = Owner::Lease { client: [9; 16], key: [9; 16] };
+        let user = Identity::user("user").mark();
+        let stranger = Owner::Lease { client: [9; 16], key: [9; 16], user };
         assert!(node.begin_breaks(stranger, Intent::Open).is_some(), "an answer is owed");
         rig.engine.hold();
         let state = create::LeaseState::READ | create::LeaseState::HANDLE;
