@@ -120,6 +120,7 @@ fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let shares = settings.shares.iter().map(|share| share_config(share, settings)).collect();
     let config = ServerConfig { shares, ..server_config(settings, options)? };
     let classes = Server::check(&config)?;
+    let store = crate::store::serve::look(&options.store)?;
     settings.shares.iter().try_for_each(SharedVolumes::look)?;
     warn_of_people(settings, &config.users);
     warn_of_root();
@@ -129,6 +130,7 @@ fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     for (share, class) in settings.shares.iter().zip(classes) {
         text.push_str(&described(share, class));
     }
+    text.extend(store);
     output::say(&text)
 }
 
@@ -172,7 +174,7 @@ async fn reload(
     volumes: &mut SharedVolumes,
 ) -> Result<Settings, Failure> {
     let mut now = Settings::gather(options)?;
-    let users = users(&now)?;
+    let users = users(&now, options)?;
     warn_of_people(&now, &users);
     let reloaded = running.reload(users, shares(&now, volumes)?).await?;
     warn!(
@@ -283,7 +285,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
-        users: users(settings)?,
+        users: users(settings, options)?,
         limits,
         push,
         flash_budget: settings.flash_budget,
@@ -304,8 +306,8 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
         write_through: share.write_through,
-        users: share.users.clone(),
-        readers: share.readers.clone(),
+        users: share.users.to_vec(),
+        readers: share.readers.to_vec(),
         guests: match share.guests {
             Some(Guests::Write) => Admission::Full,
             Some(Guests::Read) => Admission::Reading,
@@ -326,7 +328,7 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
     }
 }
 
-fn users(settings: &Settings) -> Result<Users, Failure> {
+fn users(settings: &Settings, options: &Serve) -> Result<Users, Failure> {
     if let Some(user) = settings.users.iter().find(|user| user.password.is_empty()) {
         let (what, value) = ("the password of user", user.name.clone());
         let why = "an empty one is no password; a variable of the shell may not be set";
@@ -342,6 +344,10 @@ fn users(settings: &Settings) -> Result<Users, Failure> {
         Some(path) => users.kept_in(path),
         None => users,
     };
+    // Whoever reads the store's key, or writes its metadata and pieces, is past every right of the store.
+    let users = crate::store::serve::private(&options.store)
+        .into_iter()
+        .fold(users, |users, path| users.kept_in(path));
     Ok(match &settings.kerberos {
         Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,
         None => users,

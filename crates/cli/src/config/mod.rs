@@ -18,6 +18,7 @@ use server::Announced;
 use smb::Guid;
 
 use self::file::File;
+use self::people::Names;
 use crate::args::{Serve, Signing};
 use crate::control::Place;
 use crate::failure::Failure;
@@ -68,9 +69,9 @@ pub(crate) struct Share {
     #[serde(default)]
     pub(crate) write_through: bool,
     #[serde(default)]
-    pub(crate) users: Vec<String>,
+    pub(crate) users: Names,
     #[serde(default)]
-    pub(crate) readers: Vec<String>,
+    pub(crate) readers: Names,
     /// The rights of users without an account; `None`: no rights.
     pub(crate) guests: Option<Guests>,
     /// The directory that records opens which survive a crash of the server.
@@ -102,8 +103,8 @@ impl Share {
             read_only: false,
             encrypt: false,
             write_through: false,
-            users: Vec::new(),
-            readers: Vec::new(),
+            users: Names::default(),
+            readers: Names::default(),
             guests: None,
             persistent_opens: None,
             devices: Vec::new(),

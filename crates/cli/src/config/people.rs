@@ -1,7 +1,9 @@
 //! Checks accounts against the names in shares: a name denotes one user, in whatever case it is written.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
+use serde::Deserialize;
 use server::users::check_name;
 
 use super::{Share, User};
@@ -32,8 +34,40 @@ fn distinct(what: &'static str, users: &[User]) -> Result<BTreeSet<String>, Fail
     Ok(names)
 }
 
-/// Refuses a share that gives one user two different rights.
+/// Names in a share; an empty list is not the same as none.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(from = "Vec<String>")]
+pub(crate) struct Names {
+    names: Vec<String>,
+    is_given: bool,
+}
+
+impl From<Vec<String>> for Names {
+    fn from(names: Vec<String>) -> Self {
+        Self { names, is_given: true }
+    }
+}
+
+impl Deref for Names {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.names
+    }
+}
+
+/// Refuses a share that gives one user two different rights, or from which the last name was taken: without names
+/// everybody may enter, which nobody means who removes one.
 pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
+    let is_empty = share.users.is_empty() && share.readers.is_empty();
+    if is_empty && (share.users.is_given || share.readers.is_given) {
+        return Err(Failure::ConfigValue {
+            what: "users and readers of share",
+            value: share.name.clone(),
+            why: "an empty list is nobody: remove the share, name somebody, or leave both lists out for everybody who can \
+                  log on",
+        });
+    }
     let users: BTreeSet<_> = share.users.iter().map(|name| name.to_lowercase()).collect();
     match share.readers.iter().find(|name| users.contains(&name.to_lowercase())) {
         None => Ok(()),
@@ -62,7 +96,7 @@ pub(super) fn check_volumes(shares: &[Share]) -> Result<(), Failure> {
 /// [`check_name`].
 pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut seen = BTreeSet::new();
-    let names = share.users.iter().chain(&share.readers).map(String::as_str);
+    let names = share.users.iter().chain(share.readers.iter()).map(String::as_str);
     let is_strange = |name: &str| check_name(name).is_err() || !knows(name);
     names.filter(|name| is_strange(name) && seen.insert(name.to_lowercase())).collect()
 }
@@ -89,13 +123,16 @@ mod tests {
     #[test]
     fn a_name_that_is_user_and_reader_of_a_share_is_refused() {
         let mut share = Share::new("data", "/srv".into());
-        share.users = vec!["alice".to_owned()];
-        share.readers = vec!["bob".to_owned()];
+        let names = |names: &[&str]| {
+            Names::from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        share.users = names(&["alice"]);
+        share.readers = names(&["bob"]);
         check_share(&share).unwrap();
-        share.readers.push("Alice".to_owned());
+        share.readers = names(&["bob", "Alice"]);
         check_share(&share).unwrap_err();
         assert_eq!(strangers(&share, |name| name == "bob"), ["alice"]);
-        share.users.push("bob@corp".to_owned());
+        share.users = names(&["alice", "bob@corp"]);
         assert_eq!(strangers(&share, |name| name.starts_with("bob")), ["alice", "bob@corp"]);
     }
 }
