@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use crate::args::Put;
 use crate::failure::Failure;
 use crate::files::{fill, is_pipe, off_thread};
+use crate::output;
 
 /// The source of the bytes.
 pub(super) struct Source {
@@ -25,6 +26,7 @@ impl Source {
     pub(super) fn open(options: &Put) -> Result<Self, Failure> {
         let path = options.local.clone();
         if is_pipe(&path) {
+            output::check_input()?;
             return Ok(Self { reader: Some(Box::new(io::stdin())), path, before: None });
         }
         let failed = || Failure::local("cannot read", &path);
