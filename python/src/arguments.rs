@@ -32,7 +32,8 @@ pub(crate) fn address(
         address.password = password.into();
     }
     let address = address.with_password_of_environment();
-    let options = ConnectOptions::for_user_of(&address);
+    // Symbolic links can be seen, where a call asks for them.
+    let options = ConnectOptions { posix: true, ..ConnectOptions::for_user_of(&address) };
     Ok((address, options))
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn mapping(
 pub(crate) fn stat_dict<'py>(py: Python<'py>, stat: &FileStat) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("size", stat.len)?;
-    dict.set_item("type", if stat.is_directory() { "directory" } else { "file" })?;
+    dict.set_item("type", kind(stat.attributes))?;
     dict.set_item("created", seconds(stat.creation_time))?;
     dict.set_item("mtime", seconds(stat.last_write_time))?;
     dict.set_item("allocated", stat.allocation_size)?;
@@ -122,14 +123,29 @@ pub(crate) fn entry_dict<'py>(
     entry: &DirectoryEntry,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let is_directory = entry.attributes.contains(FileAttributes::DIRECTORY);
     dict.set_item("name", entry.name.as_str())?;
     dict.set_item("size", entry.end_of_file)?;
-    dict.set_item("type", if is_directory { "directory" } else { "file" })?;
+    dict.set_item("type", kind(entry.attributes))?;
     dict.set_item("created", seconds(entry.creation_time))?;
     dict.set_item("mtime", seconds(entry.last_write_time))?;
     dict.set_item("allocated", entry.allocation_size)?;
     Ok(dict)
+}
+
+fn kind(attributes: FileAttributes) -> &'static str {
+    if attributes.contains(FileAttributes::DIRECTORY) { "directory" } else { "file" }
+}
+
+/// Says of a link that it is one, where links were not to be followed.
+pub(crate) fn mark_link(
+    dict: &Bound<'_, PyDict>,
+    attributes: FileAttributes,
+    follow: bool,
+) -> PyResult<()> {
+    match !follow && attributes.contains(FileAttributes::REPARSE_POINT) {
+        true => dict.set_item("type", "link"),
+        false => Ok(()),
+    }
 }
 
 /// Seconds since 1970.

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
+use crate::arguments::{address, entry_dict, mapping, mark_link, opening, stat_dict};
 use crate::errors::{self, Fault};
 use crate::file::File;
 use crate::region::Region;
@@ -83,23 +83,51 @@ impl Client {
         Ok(Region::new(region, path))
     }
 
-    /// Size, type and times of a file or directory.
-    fn stat<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyDict>> {
+    /// Size, type and times of a file or directory; without `follow` of a symbolic link itself, and the path is taken as it is
+    /// spelled.
+    #[pyo3(signature = (path, *, follow = true))]
+    fn stat<'py>(&self, py: Python<'py>, path: &str, follow: bool) -> PyResult<Bound<'py, PyDict>> {
         let client = self.inner(py)?;
-        let stat = block(py, async { client.stat(path).await.map_err(Fault::client(path)) })?;
-        stat_dict(py, &stat)
+        let looking = async {
+            let stat =
+                if follow { client.stat(path).await } else { client.stat_itself(path).await };
+            stat.map_err(Fault::client(path))
+        };
+        let stat = block(py, looking)?;
+        let dict = stat_dict(py, &stat)?;
+        mark_link(&dict, stat.attributes, follow)?;
+        Ok(dict)
     }
 
-    /// The entries of a directory.
-    #[pyo3(signature = (path = ""))]
-    fn list<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyList>> {
+    /// The entries of a directory; without `follow` with symbolic links as such, and the path is taken as it is spelled.
+    #[pyo3(signature = (path = "", *, follow = true))]
+    fn list<'py>(&self, py: Python<'py>, path: &str, follow: bool) -> PyResult<Bound<'py, PyList>> {
         let client = self.inner(py)?;
-        let found = block(py, async { client.list(path).await.map_err(Fault::client(path)) })?;
+        let listing = async {
+            let found =
+                if follow { client.list(path).await } else { client.list_itself(path).await };
+            found.map_err(Fault::client(path))
+        };
         let list = PyList::empty(py);
-        for entry in found {
-            list.append(entry_dict(py, &entry)?)?;
+        for entry in block(py, listing)? {
+            let dict = entry_dict(py, &entry)?;
+            mark_link(&dict, entry.attributes, follow)?;
+            list.append(dict)?;
         }
         Ok(list)
+    }
+
+    /// The path as its names are spelled on the server.
+    fn spelling(&self, py: Python<'_>, path: &str) -> PyResult<String> {
+        let client = self.inner(py)?;
+        block(py, async { client.spelling(path).await.map_err(Fault::client(path)) })
+    }
+
+    /// Which file of the server a path leads to, by whatever name or share; `None` where the server does not say.
+    fn identity(&self, py: Python<'_>, path: &str) -> PyResult<Option<(u64, Vec<u8>)>> {
+        let client = self.inner(py)?;
+        let asked = async { client.identity(path).await.map_err(Fault::client(path)) };
+        Ok(block(py, asked)?.map(|(volume, file)| (volume, file.to_vec())))
     }
 
     /// Makes a directory.
@@ -108,10 +136,16 @@ impl Client {
         block(py, async { client.create_directory(path).await.map_err(Fault::client(path)) })
     }
 
-    /// Deletes a file, or an empty directory.
-    fn remove(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+    /// Deletes a file, or an empty directory; without `follow` a symbolic link itself, and the path is taken as it is spelled.
+    #[pyo3(signature = (path, *, follow = true))]
+    fn remove(&self, py: Python<'_>, path: &str, follow: bool) -> PyResult<()> {
         let client = self.inner(py)?;
-        block(py, async { client.delete(path).await.map_err(Fault::client(path)) })
+        let removing = async {
+            let done =
+                if follow { client.delete(path).await } else { client.delete_itself(path).await };
+            done.map_err(Fault::client(path))
+        };
+        block(py, removing)
     }
 
     /// Gives a file or directory another path on the share.

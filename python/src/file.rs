@@ -1,14 +1,17 @@
 //! An open file.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
+use client::{ClientError, RangeLock};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::arguments::stat_dict;
 use crate::buffers::{Source, Target};
 use crate::errors::Fault;
-use crate::runtime::{Kept, block};
+use crate::runtime::{self, Kept, block};
 
 /// An open file, read and written by offset. `Client.open` makes it; `landfast.open` has the forms of Python's files.
 #[pyclass(frozen, module = "landfast")]
@@ -58,6 +61,14 @@ impl File {
             async { file.write_at(offset, bytes).await.map_err(Fault::client(&self.path)) };
         block(py, written)?;
         Ok(bytes.len())
+    }
+
+    /// Writes all bytes of a buffer at the end of the file, and gives the offset where they are. Of several programs that append
+    /// so, none writes where another does: each locks a byte far behind the file meanwhile.
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let (file, source) = (self.inner(py)?, Source::of(data)?);
+        let bytes = source.bytes();
+        block(py, async { append(&file, bytes).await.map_err(Fault::client(&self.path)) })
     }
 
     /// Returns when every write that was answered before is durable, in the class of the server's medium.
@@ -113,6 +124,36 @@ impl File {
         format!("<landfast.File {}>", self.path)
     }
 }
+
+async fn append(file: &Arc<client::File>, bytes: &[u8]) -> Result<u64, ClientError> {
+    let mut pause = APPEND_PAUSE_MIN;
+    while !file.lock(APPEND_LOCK, RangeLock::Exclusive).await? {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(APPEND_PAUSE_MAX);
+    }
+    let mut held = HeldEnd(Some(Arc::clone(file)));
+    let end = file.stat().await?.len;
+    file.write_at(end, bytes).await?;
+    let unlocked = file.lock(APPEND_LOCK, RangeLock::Unlock).await;
+    held.0 = None;
+    unlocked.map(|_| end)
+}
+
+/// The lock of an append that fails, or that Ctrl-C ends.
+struct HeldEnd(Option<Arc<client::File>>);
+
+impl Drop for HeldEnd {
+    fn drop(&mut self) {
+        let (Some(file), Ok(runtime)) = (self.0.take(), runtime::shared()) else { return };
+        // Nobody waits for it: the file's close gives the lock back as well.
+        runtime.spawn(async move { file.lock(APPEND_LOCK, RangeLock::Unlock).await });
+    }
+}
+
+/// The byte that stands for the end of a file: no file is that long, and every server can lock it.
+const APPEND_LOCK: Range<u64> = 0x7fff_ffff_ffff_fffe..0x7fff_ffff_ffff_ffff;
+const APPEND_PAUSE_MIN: Duration = Duration::from_millis(1);
+const APPEND_PAUSE_MAX: Duration = Duration::from_millis(16);
 
 impl File {
     pub(crate) fn new(file: client::File, path: &str) -> Self {

@@ -26,9 +26,39 @@ pub(crate) struct Region {
 struct Held {
     region: client::Region,
     submitted: VecDeque<Option<usize>>,
+    /// Bytes were posted that no commit of the whole region followed.
+    is_dirty: bool,
 }
 
 impl Held {
+    /// Waits for what was submitted, and commits what was posted; where the class takes no commits the bytes are visible on
+    /// return, and no more.
+    fn settle(&mut self) -> Result<(), RegionError> {
+        // The call that broke it has raised.
+        if self.region.is_broken() {
+            return Ok(());
+        }
+        while let Some(room) = self.submitted.pop_front() {
+            self.region.finish(&mut vec![0; room.unwrap_or(0)])?;
+        }
+        if !self.is_dirty {
+            return Ok(());
+        }
+        match self.region.commit(0, self.region.len()) {
+            Err(RegionError::CommitRefused { .. }) => self.show(),
+            other => other,
+        }
+    }
+
+    /// Returns when what was posted is visible: a read comes after every write before it.
+    fn show(&mut self) -> Result<(), RegionError> {
+        if self.is_dirty && !self.region.is_broken() {
+            self.region.read(0, &mut [0])
+        } else {
+            Ok(())
+        }
+    }
+
     /// The ticket of the oldest operation when it has ended, if it still is the one for which there is room.
     fn finish(&mut self, room: Option<usize>, out: &mut [u8]) -> Result<Option<u64>, RegionError> {
         if self.submitted.front() != Some(&room) {
@@ -45,14 +75,22 @@ impl Region {
     /// Posts a write of a buffer and returns. The next commit that covers it makes it durable.
     fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = Source::of(data)?;
-        self.with(py, |held| held.region.write(offset, source.bytes()))
+        self.with(py, |held| {
+            held.is_dirty = true;
+            held.region.write(offset, source.bytes())
+        })
     }
 
     /// Returns when everything written before within the range is durable; without a length, to the region's end.
     #[pyo3(signature = (offset = 0, length = None))]
     fn commit(&self, py: Python<'_>, offset: u64, length: Option<u64>) -> PyResult<()> {
         let length = length.unwrap_or_else(|| self.length.saturating_sub(offset));
-        self.with(py, |held| held.region.commit(offset, length))
+        let is_whole = offset == 0 && length == self.length;
+        self.with(py, |held| {
+            held.region.commit(offset, length)?;
+            held.is_dirty &= !is_whole;
+            Ok(())
+        })
     }
 
     /// Writes a buffer and returns when it is durable: one round trip.
@@ -83,7 +121,10 @@ impl Region {
     /// Stores an integer of eight bytes, little-endian, at a multiple of 8, only if every earlier commit succeeded. It is
     /// durable after a commit of its own.
     fn atomic_write(&self, py: Python<'_>, offset: u64, value: u64) -> PyResult<()> {
-        self.with(py, |held| held.region.atomic_write(offset, value))
+        self.with(py, |held| {
+            held.is_dirty = true;
+            held.region.atomic_write(offset, value)
+        })
     }
 
     /// The CRC-32C of bytes of the region, computed by the server if it can.
@@ -189,11 +230,12 @@ impl Region {
         self.with(py, |held| Ok(held.region.outstanding()))
     }
 
-    /// Gives the region back. It commits nothing.
+    /// Gives the region back. What was written is visible then; it commits nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let shown = if self.held.is_taken(py) { Ok(()) } else { self.with(py, Held::show) };
         let held = self.held.take(py)?;
         py.detach(|| drop(held));
-        Ok(())
+        shown
     }
 
     /// Whether the region was given back.
@@ -210,9 +252,17 @@ impl Region {
         slf
     }
 
-    #[pyo3(signature = (*_arguments))]
-    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
+    /// A block that ends well has committed what was written, or raises; one that an exception ends commits nothing.
+    #[pyo3(signature = (kind = None, *_arguments))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        _arguments: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ends_well = kind.is_none() && !self.held.is_taken(py);
+        let settled = if ends_well { self.with(py, Held::settle) } else { Ok(()) };
+        settled.and(self.close(py))
     }
 
     fn __repr__(&self) -> String {
@@ -223,7 +273,7 @@ impl Region {
 impl Region {
     pub(crate) fn new(region: client::Region, path: &str) -> Self {
         let length = region.len();
-        let held = Held { region, submitted: VecDeque::new() };
+        let held = Held { region, submitted: VecDeque::new(), is_dirty: false };
         Self { held: Kept::new(held), path: path.to_owned(), length }
     }
 

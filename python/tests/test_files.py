@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -99,6 +101,40 @@ def test_python_files_have_text_lines_and_positions(client):
         file.seek(0)
         assert file.read() == b"first\nsecond\nTHIRD\n"
     client.remove("text.txt")
+
+
+def test_lines_appended_by_two_programs_are_all_there(server, client):
+    program = (
+        "import sys, landfast\n"
+        "with landfast.connect(sys.argv[1]) as client:\n"
+        "    with landfast.open(client, 'lines.txt', 'ab', buffering=0) as file:\n"
+        "        for number in range(100):\n"
+        "            file.write(f'{sys.argv[2]} {number}\\n'.encode())\n"
+    )
+    names = ("one", "two")
+    programs = [subprocess.Popen([sys.executable, "-c", program, server.url, name]) for name in names]
+    assert [one.wait(timeout=120) for one in programs] == [0, 0]
+    with landfast.open(client, "lines.txt") as file:
+        lines = file.read().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number}" for name in names for number in range(100))
+    with landfast.open(client, "lines.txt", "ab", buffering=0) as file:
+        before = file.tell()
+        assert file.write(numpy.zeros(3, dtype="<u4")) == 12 and file.tell() == before + 12
+    client.remove("lines.txt")
+
+
+def test_links_are_seen_where_they_are_not_followed(server, client):
+    client.mkdir("linked")
+    os.symlink("linked", f"{server.directory}/link")
+    assert client.stat("link")["type"] == "directory"
+    assert client.stat("link", follow=False)["type"] == "link"
+    kinds = {entry["name"]: entry["type"] for entry in client.list(follow=False)}
+    assert kinds["link"] == "link" and kinds["linked"] == "directory"
+    assert client.spelling("LINK") == "link"
+    assert client.identity("link") == client.identity("linked") != client.identity("")
+    client.remove("link", follow=False)
+    assert client.stat("linked")["type"] == "directory"
+    client.remove("linked")
 
 
 def test_a_session_is_not_pickled(client):

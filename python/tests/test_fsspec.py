@@ -1,11 +1,14 @@
 """The file system of fsspec, by fsspec's own tests and by ours."""
 
+import os
 import pickle
+import shutil
 
 import fsspec
 import fsspec.tests.abstract as abstract
 import pytest
 
+from conftest import Server
 from landfast.fs import LandfastFileSystem
 
 
@@ -108,6 +111,13 @@ def test_a_transaction_shows_whole_files_or_nothing(fs):
             file.write(b"new")
         assert fs.cat("/data/whole") == b"old"
     assert fs.cat("/data/whole") == b"new"
+    with pytest.raises(RuntimeError), fs.transaction:
+        fs.pipe("/data/whole", b"piped")
+        raise RuntimeError
+    for mode in ("r+b", "ab"):
+        with pytest.raises(ValueError, match="whole files"), fs.transaction:
+            fs.open("/data/whole", mode)
+    assert fs.cat("/data/whole") == b"new"
     assert not [name for name in fs.ls("/data", detail=False) if ".landfast-" in name]
     fs.rm("/data/whole")
 
@@ -138,3 +148,94 @@ def test_a_file_system_is_pickled_without_its_sessions(fs):
 def test_a_path_without_a_share_is_refused(fs):
     with pytest.raises(ValueError, match="name of a share"):
         fs.ls("/")
+
+
+def test_a_copy_of_a_file_onto_itself_is_refused_and_changes_nothing(fs, server):
+    fs.pipe("/data/self.txt", b"precious")
+    os.link(f"{server.directory}/self.txt", f"{server.directory}/hard.txt")
+    os.symlink("self.txt", f"{server.directory}/soft.txt")
+    for target in ("self.txt", "SELF.txt", "hard.txt", "soft.txt"):
+        with pytest.raises(shutil.SameFileError):
+            fs.cp("/data/self.txt", f"/data/{target}")
+        assert fs.cat("/data/self.txt") == b"precious", target
+    fs.cp("/data/self.txt", "/data/other.txt")
+    fs.cp("/data/self.txt", "/data/other.txt")
+    assert fs.cat("/data/other.txt") == b"precious"
+    fs.rm(["/data/self.txt", "/data/hard.txt", "/data/soft.txt", "/data/other.txt"])
+
+
+def test_a_move_of_a_file_onto_itself_by_another_share_keeps_it(tmp_path):
+    server = Server(tmp_path, "--share", f"again={tmp_path}")
+    try:
+        fs = LandfastFileSystem(**options_of(server))
+        fs.pipe("/data/self.txt", b"precious")
+        with pytest.raises(shutil.SameFileError):
+            fs.mv("/data/self.txt", "/again/self.txt")
+        assert fs.cat("/data/self.txt") == b"precious"
+        fs.mv("/data/self.txt", "/again/moved.txt")
+        assert fs.cat("/data/moved.txt") == b"precious" and not fs.exists("/data/self.txt")
+    finally:
+        server.stop()
+
+
+def test_a_recursive_removal_does_not_leave_its_tree(fs, server):
+    fs.makedirs("/data/keep/deep")
+    fs.makedirs("/data/tree/a")
+    fs.pipe({"/data/keep/x": b"x", "/data/keep/deep/y": b"y", "/data/tree/a/f": b"f"})
+    top = f"{server.directory}/tree"
+    os.symlink("../keep", f"{top}/link")
+    os.symlink("../../keep/x", f"{top}/a/file")
+    os.symlink("nowhere", f"{top}/a/dangling")
+    os.symlink("..", f"{top}/a/loop")
+    os.symlink("keep", f"{server.directory}/toplink")
+    fs.rm("/data/toplink", recursive=True)
+    assert not os.path.lexists(f"{server.directory}/toplink")
+    # By another spelling.
+    fs.rm("/data/TREE", recursive=True)
+    assert not os.path.exists(top)
+    assert fs.find("/data/keep") == ["/data/keep/deep/y", "/data/keep/x"]
+    with pytest.raises(OSError):
+        fs.rm("/data/keep", recursive=True, maxdepth=1)
+    assert fs.exists("/data/keep/deep/y")
+    fs.rm("/data/keep", recursive=True)
+    with pytest.raises(FileNotFoundError):
+        fs.rm("/data/keep", recursive=True)
+
+
+def test_a_put_replaces_only_the_file_of_exactly_that_name(fs, tmp_path):
+    for name in ("Readme", "readme"):
+        (tmp_path / name).write_text(name)
+    fs.mkdir("/data/put")
+    fs.put(str(tmp_path / "Readme"), "/data/put/")
+    with pytest.raises(FileExistsError, match="ignores case"):
+        fs.put(str(tmp_path / "readme"), "/data/put/")
+    assert fs.cat("/data/put/Readme") == b"Readme"
+    fs.rm("/data/put", recursive=True)
+
+
+def test_a_name_with_brackets_is_that_file_and_no_other(fs, tmp_path):
+    marked, plain = "/data/file[1].txt", "/data/file1.txt"
+    fs.pipe({marked: b"marked", plain: b"plain"})
+    assert fs.cat(marked) == b"marked"
+    fs.get(marked, str(tmp_path / "got"))
+    assert (tmp_path / "got").read_bytes() == b"marked"
+    fs.cp(marked, "/data/copied.txt")
+    assert fs.cat("/data/copied.txt") == b"marked"
+    fs.mv(marked, "/data/moved[2].txt")
+    assert fs.cat("/data/moved[2].txt") == b"marked" and not fs.exists(marked)
+    fs.mv("/data/moved[2].txt", marked)
+    fs.rm(marked)
+    assert not fs.exists(marked) and fs.cat(plain) == b"plain"
+    # What is not there as it is written is a pattern.
+    fs.rm("/data/file[1].txt")
+    assert not fs.exists(plain)
+    fs.makedirs("/data/dir[1]/b")
+    fs.makedirs("/data/dir1")
+    fs.pipe({"/data/dir[1]/a": b"a", "/data/dir[1]/b/c": b"c", "/data/dir1/a": b"other"})
+    fs.cp("/data/dir[1]", "/data/copy", recursive=True)
+    assert fs.find("/data/copy") == ["/data/copy/a", "/data/copy/b/c"] and fs.cat("/data/copy/a") == b"a"
+    fs.get("/data/dir[1]", str(tmp_path / "tree"), recursive=True)
+    assert (tmp_path / "tree" / "b" / "c").read_bytes() == b"c"
+    fs.rm("/data/dir[1]", recursive=True)
+    assert fs.find("/data/dir1") == ["/data/dir1/a"]
+    fs.rm(["/data/dir1", "/data/copy", "/data/copied.txt"], recursive=True)

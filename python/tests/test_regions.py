@@ -1,8 +1,10 @@
 """Push regions, blocking and for asyncio."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy
@@ -10,6 +12,7 @@ import pytest
 
 import landfast
 import landfast.aio
+from conftest import Server
 
 
 def test_a_record_is_committed_and_read_back(region):
@@ -172,3 +175,41 @@ def test_a_program_that_ends_amid_its_calls_ends_well(server):
     for _ in range(8):
         ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE, server.url], capture_output=True, text=True)
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_with_block_that_ends_well_has_written_what_was_written(server, client):
+    with client.open("block.dat", "w+b") as file:
+        file.truncate(1 << 20)
+    options = {"durability": "any", "accept_emulated": True}
+    with client.map("block.dat", **options) as region:
+        region.write(100, b"UNCOMMITTED")
+    with client.map("block.dat", **options) as region:
+        region.submit_write_commit(200, b"SUBMITTED")
+    region = client.map("block.dat", **options)
+    region.write(300, b"CLOSED")
+    region.close()
+    region.close()
+    with client.open("block.dat") as file:
+        assert file.read_at(100, 11) == b"UNCOMMITTED"
+        assert file.read_at(200, 9) == b"SUBMITTED" and file.read_at(300, 6) == b"CLOSED"
+    with pytest.raises(RuntimeError), client.map("block.dat", **options) as region:
+        region.write(400, b"?")
+        raise RuntimeError
+    assert region.closed
+    client.remove("block.dat")
+
+
+def test_a_with_block_in_memory_that_keeps_nothing_has_shown_what_was_written():
+    directory = tempfile.mkdtemp(dir="/dev/shm")
+    server = Server(directory)
+    try:
+        with landfast.connect(server.url) as client:
+            with client.open("block.dat", "w+b") as file:
+                file.truncate(1 << 20)
+            with client.map("block.dat", durability="any") as region:
+                region.write(100, b"VISIBLE")
+            with client.open("block.dat") as file:
+                assert file.read_at(100, 7) == b"VISIBLE"
+    finally:
+        server.stop()
+        shutil.rmtree(directory)

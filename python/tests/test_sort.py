@@ -35,7 +35,7 @@ def test_the_validator_finds_disorder_loss_and_changed_bytes(client, server):
     def judged(first, second):
         for number, part in enumerate((first, second)):
             sort.write_file(client, f"sort/output-{number}", part)
-        sort.validate(shares, 2, 1000, wanted)
+        sort.validate(shares, "sort", 2, 1000, wanted)
 
     judged(records[:300], records[300:])
     with pytest.raises(ValueError, match="not in order"):
@@ -48,7 +48,24 @@ def test_the_validator_finds_disorder_loss_and_changed_bytes(client, server):
     changed[17, 60] ^= 1
     with pytest.raises(ValueError, match="checksum"):
         judged(changed[:300], changed[300:])
-    sort.clean(shares)
+    sort.clean(shares, "sort", 0, 2)
+    assert "sort" not in [entry["name"] for entry in client.list()]
+
+
+def test_a_sort_removes_what_it_made_and_nothing_else(client, server):
+    shares = [server.url, server.url]
+    client.mkdir("sort")
+    with client.open("sort/thesis.txt", "wb") as file:
+        file.write_at(0, b"my thesis")
+    sort.prepare(shares, "sort", 3, 1000, 1)
+    sort.clean(shares, "sort", 3, 2)
+    assert [entry["name"] for entry in client.list("sort")] == ["thesis.txt"]
+    client.remove("sort/thesis.txt")
+    client.remove("sort")
+    sort.prepare(shares, "drawn", 3, 1000, 1)
+    sort.clean(shares, "drawn", 3, 2)
+    sort.clean(shares, "drawn", 3, 2)
+    assert "drawn" not in [entry["name"] for entry in client.list()]
 
 
 def test_pieces_travel_through_regions(client):

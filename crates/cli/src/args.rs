@@ -14,7 +14,7 @@ pub(crate) use crate::poll::Poll;
 #[derive(Debug, Parser)]
 #[command(name = "landfast", version, about, long_about = LONG_ABOUT, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// Say more on standard error: -v what happens, -vv how, -vvv every frame
+    /// Say more on standard error: -v what happens, -vv how a server does it
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
@@ -228,6 +228,9 @@ pub(crate) struct Sweep {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Remove also streams of files that may lie on a file system that is not mounted at the moment, or were restored
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// Options of `landfast bench-local`.
@@ -712,14 +715,16 @@ A server that was started with --users-file FILE reads the file again when it ch
 
 const GET_NOTES: &str = "\
 The local file appears whole or not at all: what was there stays until everything has arrived and is on the medium. \
-It keeps its mode; a symbolic link is followed. A file that changes while it is copied is an error. A pipe or device is \
+It keeps its mode; other hard links to it keep the old bytes, and its extended attributes and access list go; a symbolic \
+link is followed. A file that changes while it is copied is an error. A pipe or device is \
 written to as it is.";
 
 const PUT_NOTES: &str = "\
 The remote file appears whole or not at all: what was there stays until everything has arrived and is on the medium. \
 What replaces a file gets its owner, mode, access list, attributes and time of creation where the server lets that be \
 set; its streams, extended attributes and other hard links stay with the old file. A symbolic link is not replaced, and \
-not followed: name the file that it points to. A directory takes the file under its own name.
+not followed: name the file that it points to. A directory takes the file under its own name, \
+and not in the place of a file whose name differs by case alone.
 
 Until it is there the file is a .landfast-*.part beside its name. Where a server was killed meanwhile one may stay: the \
 next put of that name removes it.";

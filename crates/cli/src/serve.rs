@@ -120,6 +120,7 @@ async fn serve(
 fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let config = next_start(settings, options)?;
     let classes = Server::check(&config)?;
+    let store = crate::store::serve::look(&options.store)?;
     settings.shares.iter().try_for_each(SharedVolumes::look)?;
     warn_of_people(settings, &config.users);
     warn_of_root();
@@ -129,6 +130,7 @@ fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     for (share, class) in settings.shares.iter().zip(classes) {
         text.push_str(&described(share, class));
     }
+    text.extend(store);
     output::say(&text)
 }
 
@@ -317,8 +319,8 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
         write_through: share.write_through,
-        users: share.users.clone(),
-        readers: share.readers.clone(),
+        users: share.users.to_vec(),
+        readers: share.readers.to_vec(),
         guests: match share.guests {
             Some(Guests::Write) => Admission::Full,
             Some(Guests::Read) => Admission::Reading,
@@ -355,7 +357,10 @@ fn users(settings: &Settings, options: &Serve) -> Result<Users, Failure> {
         Some(path) => users.kept_in(path),
         None => users,
     };
-    let users = options.store.private().fold(users, Users::kept_in);
+    // Whoever reads the store's key, or writes its metadata and pieces, is past every right of the store.
+    let users = crate::store::serve::private(&options.store)
+        .into_iter()
+        .fold(users, |users, path| users.kept_in(path));
     Ok(match &settings.kerberos {
         Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,
         None => users,

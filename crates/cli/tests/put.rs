@@ -31,18 +31,6 @@ fn half_done(fixture: &Fixture, target: &str) -> Child {
 }
 
 #[test]
-fn a_put_without_standard_input_replaces_nothing() {
-    let fixture = Fixture::start();
-    std::fs::write(fixture.remote("f"), "old").unwrap();
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
-    let output = shell.arg(fixture.url("f")).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("standard input"), "{}", said(&output));
-    assert_eq!(std::fs::read(fixture.remote("f")).unwrap(), b"old");
-}
-
-#[test]
 fn a_put_ended_by_a_signal_leaves_only_the_old_file() {
     for (stop, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let fixture = Fixture::start();
@@ -298,6 +286,40 @@ fn a_part_of_a_killed_server_is_removed_by_the_next_put() {
     let left = names(share.path());
     assert_eq!(left.len(), 2, "{left:?}: the part of another name stays");
     assert_eq!(std::fs::read_to_string(share.path().join("f")).unwrap(), "new");
+}
+
+#[test]
+fn a_put_into_a_directory_replaces_only_the_file_of_exactly_that_name() {
+    let fixture = Fixture::start();
+    std::fs::create_dir(fixture.remote("d")).unwrap();
+    for (name, bytes) in [("Readme", "one"), ("readme", "another")] {
+        std::fs::write(fixture.local(name), bytes).unwrap();
+    }
+    let put = |name: &str, to: &str| fixture.run(&["put", name, &fixture.url(to)]);
+    assert!(put("Readme", "d/").status.success());
+    let output = put("readme", "d/");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    for part in ["Readme", "ignores case", "at the end of the URL"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    assert_eq!(std::fs::read_to_string(fixture.remote("d/Readme")).unwrap(), "one");
+    assert!(put("Readme", "d").status.success(), "the same name");
+    // Whoever names it means what the server finds.
+    assert!(put("readme", "d/README").status.success());
+    assert_eq!(names(&fixture.remote("d")), ["Readme"]);
+    assert_eq!(std::fs::read_to_string(fixture.remote("d/Readme")).unwrap(), "another");
+}
+
+#[test]
+fn a_put_without_standard_input_replaces_nothing() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    let mut put = Command::new("sh");
+    put.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
+    let output = put.arg(fixture.url("f")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("cannot read standard input"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
 }
 
 #[test]

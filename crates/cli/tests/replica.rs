@@ -1,10 +1,17 @@
 //! `landfast replica` as a process.
 #![cfg(test)]
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use rustix::process::Signal;
+use support::{signal, until};
 
 fn landfast(directory: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
@@ -66,6 +73,10 @@ impl Running {
         let line = found.iter().find(|line| line.contains(mark)).expect("the line comes");
         (running, line)
     }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn create(directory: &Path, addresses: [&str; 2]) {
@@ -193,4 +204,96 @@ fn an_exported_group_is_made_again_with_every_key_of_its_file() {
     assert!(made.success());
     assert_eq!(fs::read_to_string(&file).unwrap().trim_end(), before.trim_end());
     assert!(script.ends_with("prepare db.toml alpha\nlandfast replica prepare db.toml beta\n"));
+}
+
+#[test]
+fn members_added_at_once_are_all_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let real = directory.path().join("real");
+    fs::create_dir(&real).unwrap();
+    create(&real, ["127.0.0.1:1", "127.0.0.1:2"]);
+    let (file, link) = (real.join("db.toml"), directory.path().join("db.toml"));
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("real/db.toml", &link).unwrap();
+    let add = |number: u8| {
+        let member = format!("m{number}=127.0.0.1:{},/nowhere/{number}", 100 + u16::from(number));
+        landfast(directory.path(), &["add", "db.toml", &member])
+    };
+    std::thread::scope(|scope| {
+        let adding: Vec<_> = (0..6).map(|number| scope.spawn(move || add(number))).collect();
+        for one in adding {
+            let output = one.join().unwrap();
+            assert!(output.status.success(), "{}", stderr(&output));
+        }
+    });
+    let text = fs::read_to_string(&file).unwrap();
+    for number in 0..6 {
+        assert!(text.contains(&format!("\"m{number}\"")), "{number}: {text}");
+        assert!(text.contains(&format!("number = {}\n", number + 2)), "{number}: {text}");
+    }
+    assert!(link.is_symlink());
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    let output = landfast(directory.path(), &["remove", "db.toml", "m3"]);
+    assert!(output.status.success() && link.is_symlink(), "{}", stderr(&output));
+    assert!(!fs::read_to_string(&file).unwrap().contains("\"m3\""));
+}
+
+#[test]
+fn a_group_that_is_refused_leaves_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    create(directory.path(), ["127.0.0.1:1", "127.0.0.1:2"]);
+    let file = directory.path().join("db.toml");
+    fs::remove_file(&file).unwrap();
+    let again = ["create", "db.toml", "--volume", "data=1M"];
+    let members = ["--member", "a=127.0.0.1:1,/nowhere/a"];
+    let output = landfast(directory.path(), &[&again[..], &members].concat());
+    assert!(!output.status.success(), "its secret is there");
+    assert!(!file.exists(), "{}", stderr(&output));
+}
+
+/// A client of NBD whose write waits: another request behind it is answered before it. None if the write is refused.
+fn waiting_write(socket: &Path) -> Option<UnixStream> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).ok()?;
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+    // Fixed newstyle, no zeroes; NBD_OPT_EXPORT_NAME.
+    let option = [&b"IHAVEOPT"[..], &1_u32.to_be_bytes(), &4_u32.to_be_bytes(), b"data"].concat();
+    stream.write_all(&[&3_u32.to_be_bytes()[..], &option].concat()).ok()?;
+    stream.read_exact(&mut [0; 10]).ok()?;
+    let request = |kind: u8, cookie: u64, len: u32| {
+        let head = [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0, 0, kind], &cookie.to_be_bytes()];
+        [&head.concat()[..], &0_u64.to_be_bytes(), &len.to_be_bytes()].concat()
+    };
+    let unknown = request(99, 8, 0);
+    stream.write_all(&[&request(1, 7, 4096)[..], &[7; 4096], &unknown].concat()).ok()?;
+    let mut answer = [0; 16];
+    stream.read_exact(&mut answer).ok()?;
+    (answer[8..] == 8_u64.to_be_bytes()).then_some(stream)
+}
+
+#[test]
+fn a_member_whose_writes_wait_ends_with_sigterm() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    let file = disk.path().join("db.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("least_in_sync = 1", "least_in_sync = 2")).unwrap();
+    assert!(landfast(disk.path(), &["prepare", "db.toml", "alpha"]).status.success());
+    let words = ["serve", "db.toml", "alpha", "--unix", "sock"];
+    let (mut member, _) = Running::until(disk.path(), &words, "member alpha at");
+    let promoted = landfast(disk.path(), &["promote", "db.toml", "--force"]);
+    assert!(promoted.status.success(), "{}", stderr(&promoted));
+    let mut waiting = None;
+    until("a write waits", || {
+        waiting = waiting_write(&disk.path().join("sock"));
+        waiting.is_some()
+    });
+    signal(&member.0, Signal::TERM);
+    assert!(member.0.wait().unwrap().success());
+    // What waited is not said to be there.
+    let mut answer = [0; 16];
+    if waiting.unwrap().read_exact(&mut answer).is_ok() {
+        assert_ne!(answer[4..8], [0; 4], "an error");
+    }
 }

@@ -180,6 +180,33 @@ fn contradictory_rights_are_refused_and_unknown_users_are_warned_of() {
 }
 
 #[test]
+fn an_empty_list_of_users_is_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    std::fs::create_dir(&share).unwrap();
+    let path = file.to_str().unwrap();
+    let people = |text: &str| {
+        let (share, users) = (config(&share, &[], ""), config(&share, &["alice", "bob"], ""));
+        secret(&file, &(share.clone() + text + &users[share.len()..]));
+    };
+    for text in ["users = []\n", "readers = []\n", "users = []\nreaders = []\n"] {
+        people(text);
+        let output = serve(&["--config", path, "--check"]).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", said(&output));
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(shown.contains("for nobody with an account"), "{text}: {shown}");
+    }
+    people("users = [\"bob\"]\nreaders = []\n");
+    let server = Served::start(serve(&["--config", path]));
+    assert!(lists(&server, "bob", "data") && !lists(&server, "alice", "data"));
+    // The last name is taken off a share that is served.
+    people("users = []\n");
+    signal(&server.child, Signal::HUP);
+    until("bob may not enter any more", || !lists(&server, "bob", "data"));
+    assert!(!lists(&server, "alice", "data"));
+}
+
+#[test]
 fn a_config_file_in_a_share_is_refused() {
     let share = tempfile::tempdir().unwrap();
     let file = share.path().join("landfast.toml");

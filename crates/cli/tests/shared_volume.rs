@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::blocking::Client;
 use client::{ConnectOptions, OpenOptions, RegionSettings};
@@ -71,6 +72,34 @@ fn smbclient(server: &Served, commands: &str) -> Output {
     let mut command = Command::new("smbclient");
     command.args(["//127.0.0.1/data", "-U", "alice%secret", "-p", port, "-c", commands]);
     command.output().unwrap()
+}
+
+#[test]
+fn a_volume_that_changes_while_it_is_copied_is_an_error() {
+    let site = Site::new("file");
+    let server = site.serve();
+    let url = format!("smb://alice:secret@{}/data/disk", server.smb());
+    let copy = site.directory.path().join("copy");
+    let get = || program(&["get", &url, copy.to_str().unwrap()]).output().unwrap();
+    let client = client(&server);
+    let file = client.open("disk", &OpenOptions::read_write()).unwrap();
+    file.write_at(0, &[1]).unwrap();
+    let ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                file.write_at(19 << 20, &[2; 512]).unwrap();
+            }
+        });
+        let output = get();
+        ended.store(true, Ordering::Release);
+        output
+    });
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("changed while it was copied"), "{}", said(&output));
+    assert!(!copy.exists());
+    let output = get();
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 #[test]

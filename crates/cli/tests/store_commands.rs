@@ -4,6 +4,7 @@
 mod support;
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -57,27 +58,6 @@ impl Site {
 }
 
 #[test]
-fn a_server_whose_store_lies_in_a_share_does_not_start() {
-    let site = Site::new();
-    let share = format!("data={}", site.path("share").display());
-    let (outside, inside) = (site.path("outside"), site.path("share/not/there/yet"));
-    for (pieces, meta, key) in [
-        (&inside, &outside, &outside),
-        (&outside, &inside, &outside),
-        (&outside, &outside, &inside),
-    ] {
-        let mut command = program(&["serve", "--share", &share, "--user", "alice:secret"]);
-        command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
-        command.args(["--control", "off", "--store"]).arg(pieces);
-        command.arg("--store-meta").arg(meta).arg("--store-key").arg(key);
-        let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        assert!(said(&output).contains("share/not/there/yet"), "{}", said(&output));
-        assert!(!inside.exists() && !outside.exists(), "nothing was made");
-    }
-}
-
-#[test]
 fn a_server_with_a_store_beside_its_shares_has_its_regions_after_a_kill() {
     let site = Site::new();
     let server = site.serve();
@@ -101,6 +81,128 @@ fn a_server_with_a_store_beside_its_shares_has_its_regions_after_a_kill() {
     drop(server.end());
     let listed = String::from_utf8(site.done(&["servers"], b"")).unwrap();
     assert!(listed.contains("here") && listed.contains("dead or stopped"), "{listed}");
+}
+
+#[test]
+fn a_bench_of_a_region_that_somebody_made_asks_for_existing() {
+    let site = Site::new();
+    let _server = site.serve();
+    site.done(&["create", "r", "--size", "1M", "--class", "volatile"], b"");
+    let bytes = vec![7; 1 << 20];
+    site.done(&["write", "r"], &bytes);
+    let short = ["--rounds", "1", "-d", "0.01"];
+    let refused = site.refused(&[&["bench", "r", "--class", "volatile"], &short[..]].concat(), b"");
+    assert!(refused.contains("--existing"), "{refused}");
+    assert!(site.done(&["read", "r"], b"") == bytes, "not a byte is written");
+    let own = ["bench", "own", "--size", "1M", "--class", "volatile"];
+    let table = site.done(&[&own, &short[..]].concat(), b"");
+    assert!(String::from_utf8_lossy(&table).contains("store write"));
+    let listed = site.done(&["list"], b"");
+    assert!(!String::from_utf8_lossy(&listed).contains("own"), "it is removed");
+    site.done(&[&["bench", "r", "--existing"], &short[..]].concat(), b"");
+    assert!(site.done(&["read", "r"], b"") != bytes, "as was asked");
+}
+
+#[test]
+fn a_key_file_that_is_not_there_is_an_error() {
+    let site = Site::new();
+    let _server = site.serve();
+    site.done(&["create", "r", "--size", "1M", "--class", "volatile"], b"");
+    let typo = site.path("typo.key");
+    let words = |command: &[&str]| {
+        let command: Vec<_> = command.iter().map(ToString::to_string).collect();
+        [command, vec!["--key-file".into(), typo.to_str().unwrap().into()]].concat()
+    };
+    let refused = |command: &[&str], why: &str| {
+        let words = words(command);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let said = site.refused(&words, b"");
+        assert!(said.contains("typo.key") && said.contains(why), "{command:?}: {said}");
+    };
+    let pieces = site.path("other");
+    let daemon = ["serve", pieces.to_str().unwrap(), "--name", "other"];
+    for command in [&["token", "r"][..], &["list"], &daemon] {
+        refused(command, "No such file");
+        assert!(!typo.exists(), "{command:?}");
+    }
+    // Of another store.
+    std::fs::write(&typo, "07".repeat(32)).unwrap();
+    std::fs::set_permissions(&typo, PermissionsExt::from_mode(0o600)).unwrap();
+    refused(&["token", "r"], "not the key of this store");
+    let said = site.refused(&[&daemon[..], &["--key-file", typo.to_str().unwrap()]].concat(), b"");
+    assert!(said.contains("another key"), "{said}");
+    let listed = site.done(&["servers"], b"");
+    assert!(!String::from_utf8_lossy(&listed).contains("other"), "no daemon has joined");
+}
+
+#[test]
+fn a_daemon_takes_no_directory_with_files_of_others() {
+    let site = Site::new();
+    let home = site.path("home");
+    std::fs::create_dir(&home).unwrap();
+    std::fs::write(home.join("versions"), "my versions file").unwrap();
+    std::fs::write(home.join("notes.new"), "a note").unwrap();
+    let (pieces, meta) = (site.path("own"), site.path("own.meta"));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let output = site.store(&meta, &["serve", &text(&home)], b"");
+    assert!(
+        !output.status.success() && said(&output).contains("new or empty"),
+        "{}",
+        said(&output)
+    );
+    let output = site.store(&home, &["serve", &text(&pieces)], b"");
+    assert!(
+        !output.status.success() && said(&output).contains("new or empty"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(std::fs::read_dir(&home).unwrap().count(), 2);
+    assert_eq!(std::fs::read_to_string(home.join("versions")).unwrap(), "my versions file");
+}
+
+#[test]
+fn a_server_whose_store_lies_in_a_share_does_not_start() {
+    let site = Site::new();
+    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+    let share = format!("data={}", text(site.path("share")));
+    let serve = |store: PathBuf, meta: PathBuf, more: &[&str]| {
+        let mut command = program(&["serve", "--share", &share, "--user", "alice:secret"]);
+        command.args([
+            "--listen",
+            "127.0.0.1:0",
+            "--rdma-listen",
+            "127.0.0.1:0",
+            "--control",
+            "off",
+        ]);
+        command.arg("--store").arg(store).arg("--store-meta").arg(meta).args(more);
+        command.output().unwrap()
+    };
+    let inside = |name: &str| site.path("share").join(name);
+    let key = text(inside("key"));
+    for (store, meta, more) in [
+        (inside("deep/pieces"), site.path("meta"), &[][..]),
+        (site.path("pieces"), inside("deep/meta"), &[]),
+        (site.path("pieces"), site.path("meta"), &["--store-key", &key]),
+    ] {
+        for check in [&["--check"][..], &[]] {
+            let output = serve(store.clone(), meta.clone(), &[more, check].concat());
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains("lies in the share \"data\""), "{said}");
+            assert_eq!(std::fs::read_dir(site.path("share")).unwrap().count(), 0);
+        }
+    }
+    let said_by =
+        |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned() + &said(output);
+    let output = serve(site.path("pieces"), site.path("meta"), &["--check"]);
+    assert!(said_by(&output).contains("a new store with a new key"), "{}", said_by(&output));
+    assert!(!site.path("meta").exists() && !site.path("pieces").exists(), "nothing is made");
+    drop(site.serve());
+    let missing = text(site.path("typo.key"));
+    let output =
+        serve(site.path("pieces"), site.path("meta"), &["--check", "--store-key", &missing]);
+    assert!(!output.status.success() && said(&output).contains("typo.key"), "{}", said(&output));
 }
 
 #[test]

@@ -42,6 +42,48 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_no_volume_is_not_grown() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let notes = dir.path().join("notes.txt");
+        std::fs::write(&notes, "my notes\n").unwrap();
+        let resize = |path: &Path, size: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+            command.args(["volume", "resize"]).arg(path).arg(size).output().unwrap()
+        };
+        let refused = resize(&notes, "1M");
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        assert!(said(&refused).contains("truncate --size"), "{}", said(&refused));
+        assert_eq!(std::fs::read(&notes).unwrap(), b"my notes\n");
+        assert_eq!(landfast(&["remove"], &notes).status.code(), Some(1), "it is not marked either");
+        let disk = dir.path().join("disk0");
+        assert!(landfast(&["create", "--size", "1M", "--mode", "file"], &disk).status.success());
+        let grown = resize(&disk, "2M");
+        assert!(grown.status.success(), "{}", said(&grown));
+        let shrunk = resize(&disk, "500K");
+        assert!(
+            said(&shrunk).contains("2097152 bytes, and a volume never shrinks"),
+            "{}",
+            said(&shrunk)
+        );
+    }
+
+    #[test]
+    fn a_refused_command_marks_no_file_as_a_volume() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [disk, keep] = ["disk0", "keep.txt"].map(|name| dir.path().join(name));
+        std::fs::write(&keep, [b'k'; 8192]).unwrap();
+        assert!(landfast(&["create", "--size", "1M", "--mode", "file"], &disk).status.success());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+        let named = |path: &Path| format!("a={}", path.display());
+        command.args(["volume", "serve", &named(&disk), &named(&keep), "--unix"]);
+        let refused = command.arg(dir.path().join("socket")).output().unwrap();
+        assert!(said(&refused).contains("same name"), "{}", said(&refused));
+        let refused = landfast(&["remove"], &keep);
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        assert!(keep.exists());
+    }
+
+    #[test]
     fn a_volume_of_mode_file_stays_one_whatever_its_bytes_are() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let (file, image) = (dir.path().join("disk0"), dir.path().join("image"));
@@ -54,10 +96,10 @@ mod tests {
         OpenOptions::new().write(true).open(&file).unwrap().write_all_at(&bytes, 0).unwrap();
         let info = said(&landfast(&["info"], &file));
         assert!(info.contains("mode file") && info.contains(&(32 << 20).to_string()), "{info}");
-        for command in ["check", "repair"] {
-            let refused = landfast(&[command], &file);
-            assert_eq!(refused.status.code(), Some(1));
-            assert!(said(&refused).contains("nothing to check or repair"), "{}", said(&refused));
+        for (command, status) in [("check", 0), ("repair", 1)] {
+            let output = landfast(&[command], &file);
+            assert_eq!(output.status.code(), Some(status), "1 of a check is damage");
+            assert!(said(&output).contains("nothing to check"), "{}", said(&output));
         }
         assert_eq!(std::fs::read(&file).unwrap(), bytes, "nobody repaired what a client wrote");
         // And served it has the size of the file.

@@ -29,7 +29,7 @@ use crate::{directory, session};
 #[derive(Clone, Debug)]
 pub struct Client {
     tree: Arc<Tree>,
-    listing_bytes_max: usize,
+    pub(crate) listing_bytes_max: usize,
 }
 
 impl Client {
@@ -232,7 +232,7 @@ impl Client {
     }
 }
 
-fn for_delete() -> OpenOptions {
+pub(crate) fn for_delete() -> OpenOptions {
     OpenOptions {
         access: AccessMask::DELETE | AccessMask::READ_ATTRIBUTES,
         options: CreateOptions::OPEN_REPARSE_POINT,

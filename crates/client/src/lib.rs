@@ -19,6 +19,7 @@ mod directory;
 mod error;
 mod failover;
 mod file;
+mod itself;
 mod kind;
 mod options;
 mod region;

@@ -16,6 +16,10 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StoreId(pub u64);
 
+/// What metadata know of a store's key: a number that only this key gives, and that gives nothing away of it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct KeyMark(pub u64);
+
 macro_rules! hexadecimal {
     ($name:ident) => {
         impl fmt::Display for $name {
@@ -44,6 +48,7 @@ macro_rules! hexadecimal {
 hexadecimal!(RegionId);
 hexadecimal!(ClientId);
 hexadecimal!(StoreId);
+hexadecimal!(KeyMark);
 
 /// Whether a region or a server may be called so: 1 to 128 letters, digits, dots, dashes and underscores, no dot first.
 pub fn is_name(name: &str) -> bool {

@@ -23,7 +23,7 @@ use bitflags::bitflags;
 use thiserror::Error;
 use zeroize::Zeroize;
 
-use crate::ids::{ClientId, RegionId};
+use crate::ids::{ClientId, KeyMark, RegionId};
 
 bitflags! {
     /// What a token allows.
@@ -141,6 +141,14 @@ impl StoreKey {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// What metadata may know of the key.
+    pub fn mark(&self) -> KeyMark {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        let mark = hmac::sign(&key, MARK_LABEL);
+        let first = mark.as_ref().first_chunk().expect("HMAC-SHA256 has 32 bytes");
+        KeyMark(u64::from_le_bytes(*first))
     }
 
     /// Signs claims.
@@ -268,6 +276,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 pub(crate) const MAC_LEN: usize = 32;
 const KEY_LEN: usize = 32;
 const LABEL: &[u8] = b"landfast store token v1";
+const MARK_LABEL: &[u8] = b"landfast store key v1";
 const PREFIX: &str = "lfst1-";
 
 #[cfg(test)]

@@ -76,6 +76,21 @@ impl Binding {
     ///
     /// The xattr cannot be read, or no server of this version has written it: the file may have streams.
     pub(super) fn of(file: impl AsFd) -> Result<Option<Self>, ShareError> {
+        let Some(binding) = Self::named_by(&file)? else { return Ok(None) };
+        Ok(binding.is_of(file)?.then_some(binding))
+    }
+
+    /// Whether the binding names this inode.
+    pub(super) fn is_of(self, file: impl AsFd) -> Result<bool, ShareError> {
+        Ok(identify(file)?.0.inode == self.inode)
+    }
+
+    /// The content of the xattr, whichever inode it names: a file that was restored from a backup has that of the file before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Binding::of`].
+    pub(super) fn named_by(file: impl AsFd) -> Result<Option<Self>, ShareError> {
         let mut bytes = [0; BINDING_LEN + 1];
         let path = proc_name(&file);
         let len = match rustix::fs::getxattr(&path, BINDING, &mut bytes) {
@@ -83,9 +98,7 @@ impl Binding {
             Err(Errno::ACCESS) if lacks(&path, BINDING) => return Ok(None),
             read => read?,
         };
-        let binding = Self::parse(&bytes[..len]).ok_or(ShareError::MediaIo(Errno::BADMSG))?;
-        let (key, _) = identify(file)?;
-        Ok((key.inode == binding.inode).then_some(binding))
+        Self::parse(&bytes[..len]).map(Some).ok_or(ShareError::MediaIo(Errno::BADMSG))
     }
 
     /// The same for a file that may be about to be removed. A sweep removes the streams of an

@@ -3,6 +3,7 @@
 use crate::attributes;
 use crate::binding::Binding;
 use crate::journal::{records, replay};
+use crate::mounted_part::MountedPart;
 
 /// Parses a log of persistent opens, and writes the parsed opens again: returns their number, and
 /// whether both logs are the same.
@@ -12,7 +13,9 @@ pub fn log_of_opens(bytes: &[u8]) -> (usize, bool) {
     (live.len(), live == again)
 }
 
-/// Parses the xattrs of a file; returns whether they would be written again as they are.
+/// Parses the xattrs of a file, and of a directory of streams; returns whether they would be written again as they are.
 pub fn xattrs(attributes: &[u8], binding: &[u8], is_directory: bool) -> bool {
-    attributes::is_kept(attributes, is_directory) && Binding::is_kept(binding)
+    attributes::is_kept(attributes, is_directory)
+        && Binding::is_kept(binding)
+        && MountedPart::is_kept(binding)
 }

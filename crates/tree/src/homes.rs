@@ -19,6 +19,7 @@ use super::binding::Binding;
 use super::error::{ShareError, from_resolution};
 use super::inode::identify;
 use super::lookup::open_beneath;
+use super::mounted_part::MountedPart;
 use super::name::HOME;
 use super::name_locks::HeldNames;
 
@@ -56,14 +57,18 @@ impl Share {
         let bind = || match binding.set(&file, XattrFlags::CREATE) {
             // A binding of another inode names no file. Otherwise another share above or below has made the home,
             // where this share does not look.
-            // it, where this one does not look.
             Err(Errno::EXIST) => match Binding::of(&file)? {
                 None => Ok(binding.set(&file, XattrFlags::REPLACE)?),
                 Some(_) => Err(ShareError::PeerStreamUnsupported),
             },
             other => Ok(other?),
         };
-        if let Err(error) = bind() {
+        // Before the file is bound: a sweep goes by the note.
+        let note = || match MountedPart::of_file(&self.root, &file)? {
+            Some(part) => part.note(&home),
+            None => Ok(()),
+        };
+        if let Err(error) = note().and_then(|()| bind()) {
             let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
             return Err(error);
         }
@@ -92,6 +97,13 @@ impl Share {
     /// Only the holder of this lock gives or removes names of streams.
     pub(super) fn hold_home(&self, home: &OwnedFd) -> Result<HeldNames<'_>, ShareError> {
         Ok(self.name_locks.hold([identify(home)?.0]))
+    }
+
+    /// The part of the tree in which the file of these streams lies, if their home notes it.
+    pub(super) fn part_of_home(&self, binding: Binding) -> Option<MountedPart> {
+        let home = open_home(&open_homes(&self.root).ok()?, &binding.directory()).ok()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        MountedPart::noted(rustix::fs::openat(home, ".", flags, Mode::empty()).ok()?)
     }
 
     /// Removes the streams of a file that is gone. Streams that cannot be removed belong to no file

@@ -10,7 +10,7 @@
 //! * of an open file: [`modified`] with [`marks`]: what a change does to its facts; [`remainder`], [`ranges`], [`extended`], [`little_work`]; [`entry`]: the open file itself;
 //! * [`lookup`]: from path to inode, inside the share only; [`devices`], [`shown`]: nodes and files that stand for bytes elsewhere; [`body`]: what the bytes of a file are;
 //! * what a share remembers: [`names`] with [`forgetting`], [`tunnel`], [`unsynced`], [`name_locks`], [`journal`] and [`left_over`] with [`identity`];
-//! * what the kernel knows of an inode: [`metadata`], [`attributes`], [`binding`], [`mounts`] with [`probe`], [`set_id`], [`xattr`], [`inode`], [`file_time`];
+//! * what the kernel knows of an inode: [`metadata`], [`attributes`], [`binding`], [`mounts`] with [`probe`], [`mounted_part`], [`set_id`], [`xattr`], [`inode`], [`file_time`];
 //! * words without the kernel: [`name`], [`short`], [`stream_name`], [`pattern`], [`inline`], [`rights`], [`limits`], [`error`].
 //!
 //! Every function here may block unless its name starts with `try_`; callers are on the blocking
@@ -52,6 +52,7 @@ mod lookup;
 mod marks;
 mod metadata;
 mod modified;
+mod mounted_part;
 mod mounts;
 mod name;
 mod name_locks;
@@ -111,7 +112,7 @@ pub use share::{CommonNames, Share};
 pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
 pub use streams::{FoundStream, STREAM_DESCRIPTORS, StreamFacts};
-pub use sweep::{SweepError, Swept};
+pub use sweep::{SweepError, SweepOptions, Swept};
 pub use volume::{VolumeAttributes, VolumeSize};
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 use super::body::Body;
 use super::devices::Devices;
@@ -122,7 +123,7 @@ impl Budget {
 /// Opens `path` below `root` without ever leaving it.
 pub(super) fn open_beneath(
     root: &OwnedFd,
-    path: &str,
+    path: impl Arg + Copy,
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
@@ -131,7 +132,7 @@ pub(super) fn open_beneath(
 
 fn open_within(
     root: &OwnedFd,
-    path: &str,
+    path: impl Arg + Copy,
     flags: OFlags,
     mode: Mode,
     reach: Reach,

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use super::attributes::{self, DosAttributes, NotedChange, Stored};
 use super::body::Body;
 use super::error::ShareError;
-use super::file_time::to_file_time;
+use super::file_time::{file_time_of, to_file_time};
 use super::inode::{FileKey, WANTED, key, kind, stat};
 
 /// A snapshot of one inode.
@@ -88,7 +88,12 @@ impl Metadata {
         let sparse =
             if body.is_sparse() { DosAttributes::SPARSE } else { DosAttributes::default() };
         let attributes = DosAttributes::ARCHIVE.union(sparse);
-        Self { size, allocation: body.occupied().min(size), attributes, ..self }
+        // A backup, and a copy that looks whether its source has changed, go by these.
+        let written = body.last_write().map_or(0, |since| {
+            file_time_of(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+        });
+        let (write, change) = (self.write.max(written), self.change.max(written));
+        Self { size, allocation: body.occupied().min(size), attributes, write, change, ..self }
     }
 
     /// Reads the metadata of an entry of an open directory; `None` for a symbolic link, which the

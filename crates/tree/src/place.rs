@@ -29,14 +29,13 @@ impl Share {
     /// Directories are compared and not names, so a link to the share's top, or another mount of it, is detected.
     /// A part of the share that is mounted elsewhere too is not.
     pub fn contains(&self, path: &Path) -> bool {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // A link is replaced in its own directory and read at its target. A directory that is not there yet will lie in
-        // the lowest that is.
-        let mut above = parent.unwrap_or_else(|| Path::new(".")).ancestors();
-        let made = above.find_map(|directory| {
-            let is_here = directory.as_os_str().is_empty();
-            std::fs::canonicalize(if is_here { Path::new(".") } else { directory }).ok()
-        });
+        let named = |above: &Path| match above.as_os_str().is_empty() {
+            true => std::fs::canonicalize(".").ok(),
+            false => std::fs::canonicalize(above).ok(),
+        };
+        // A link is replaced in its own directory and read at its target. A directory that is not there yet is made with
+        // the file.
+        let made = path.ancestors().skip(1).find_map(named);
         let read = std::fs::canonicalize(path).ok();
         let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
         made.iter().chain(&read).any(|place| place.ancestors().any(is_top))

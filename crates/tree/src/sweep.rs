@@ -11,13 +11,20 @@
 //! meanwhile could be missed in both places; the move changes both directories. If after a walk every
 //! directory is as the walk found it, every file that existed all the time was seen. A home made
 //! meanwhile is younger than the walk and stays.
+//!
+//! A file of a file system that is not mounted at present is not gone. So of the homes that no file names only those are
+//! removed whose file's part of the tree (`crate::mounted_part`) the walk has read. Nor are those removed that a file with
+//! another inode names: a backup was restored, and the names are all that is left of which streams are whose.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use thiserror::Error;
 
 use super::Share;
@@ -26,6 +33,7 @@ use super::disk_clock;
 use super::error::ShareError;
 use super::inode::{FileKey, identify, identify_at};
 use super::lookup::open_beneath;
+use super::mounted_part::{Mount, MountedPart};
 use super::name::HOME;
 
 /// The result of a sweep.
@@ -37,6 +45,18 @@ pub struct Swept {
     pub orphans: usize,
     /// Bytes their streams held.
     pub bytes: u64,
+    /// Homes that stay although no file has them: the file system of their file is not there, or they do not note it; or a file
+    /// names them that is another one than theirs, as after a backup was restored.
+    pub kept: usize,
+}
+
+/// How a sweep is done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SweepOptions {
+    /// Only count.
+    pub dry: bool,
+    /// Remove what would be kept as well.
+    pub all: bool,
 }
 
 /// Why no streams were removed.
@@ -52,28 +72,39 @@ pub enum SweepError {
 }
 
 impl Share {
-    /// Removes streams that belong to no file of the share any more; with `dry` only counts them.
+    /// Removes streams that belong to no file of the share any more.
     ///
     /// # Errors
     /// Then nothing was removed. May take long: every file is read.
-    pub fn sweep_streams(&self, dry: bool) -> Result<Swept, SweepError> {
-        self.sweep(dry, YOUNG, SETTLED)
+    pub fn sweep_streams(&self, options: SweepOptions) -> Result<Swept, SweepError> {
+        self.sweep(options, YOUNG, SETTLED)
     }
 
-    fn sweep(&self, dry: bool, young: Duration, settled: Duration) -> Result<Swept, SweepError> {
-        if !dry {
+    fn sweep(
+        &self,
+        options: SweepOptions,
+        young: Duration,
+        settled: Duration,
+    ) -> Result<Swept, SweepError> {
+        if !options.dry {
             self.writable()?;
         }
         let candidates = self.homes_older_than(young)?;
         if candidates.is_empty() {
             return Ok(Swept::default());
         }
-        let bound = self.bound(settled)?;
-        let mut swept = Swept { bound: bound.len(), ..Swept::default() };
-        for home in candidates.into_iter().filter(|home| !bound.contains(home)) {
+        let walk = self.walk(settled)?;
+        let mut swept = Swept { bound: walk.bound.len(), ..Swept::default() };
+        for home in candidates.into_iter().filter(|home| !walk.bound.contains(home)) {
+            let part = self.part_of_home(home);
+            let is_read = part.is_some_and(|part| walk.parts.iter().any(|read| read.is(&part)));
+            if (!is_read || walk.named.contains(&home)) && !options.all {
+                swept.kept += 1;
+                continue;
+            }
             swept.orphans += 1;
             swept.bytes += self.bytes_of(home);
-            if !dry {
+            if !options.dry {
                 self.bury_streams(home);
             }
         }
@@ -82,10 +113,11 @@ impl Share {
 
     fn bytes_of(&self, home: Binding) -> u64 {
         let path = format!("{HOME}/{}", home.directory());
-        let Ok(home) = open_directory(&self.root, &path) else { return 0 };
+        let Ok(home) = open_directory(&self.root, path.as_str()) else { return 0 };
         let names = entries(&home).unwrap_or_default();
-        let size = |name: &String| {
-            let stat = rustix::fs::statat(&home, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let size = |name: &CString| {
+            let stat =
+                rustix::fs::statat(&home, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
             u64::try_from(stat.st_size).ok()
         };
         names.iter().filter_map(size).sum()
@@ -101,8 +133,10 @@ impl Share {
         let before = disk_clock::since_epoch().saturating_sub(young);
         let mut old = Vec::new();
         for name in entries(&homes)? {
-            let Some(binding) = Binding::of_directory(&name) else { continue };
-            let stat = rustix::fs::statat(&homes, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let Some(binding) = name.to_str().ok().and_then(Binding::of_directory) else {
+                continue;
+            };
+            let stat = rustix::fs::statat(&homes, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
             let changed =
                 since_epoch(stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0));
             if changed <= before {
@@ -112,15 +146,15 @@ impl Share {
         Ok(old)
     }
 
-    // The homes that files of the tree name as their own.
-    fn bound(&self, settled: Duration) -> Result<HashSet<Binding>, SweepError> {
+    // A walk through the tree as it is.
+    fn walk(&self, settled: Duration) -> Result<Walk, SweepError> {
         for attempt in 0..WALKS_MAX {
             if attempt > 0 {
                 std::thread::sleep(settled);
             }
             let walk = Walk::through(&self.root)?;
             if walk.is_still_true(&self.root, settled) {
-                return Ok(walk.bound);
+                return Ok(walk);
             }
         }
         Err(SweepError::Busy)
@@ -148,8 +182,13 @@ impl Seen {
 #[derive(Debug, Default)]
 struct Walk {
     /// By path from the root.
-    directories: HashMap<String, Seen>,
+    directories: HashMap<OsString, Seen>,
+    /// The homes that files of the tree name as their own.
     bound: HashSet<Binding>,
+    /// Those that others name: copies, and files that a backup was restored to.
+    named: HashSet<Binding>,
+    /// What was read.
+    parts: Vec<MountedPart>,
     /// When the first directory was read.
     began: Duration,
 }
@@ -159,9 +198,9 @@ impl Walk {
         let began = disk_clock::since_epoch();
         let mut walk = Self { began, ..Self::default() };
         let mut met = HashSet::new();
-        let mut left = vec![String::from(".")];
-        while let Some(path) = left.pop() {
-            let directory = match open_directory(root, &path) {
+        let mut left = vec![(OsString::from("."), None)];
+        while let Some((path, mount_above)) = left.pop() {
+            let directory = match open_directory(root, path.as_os_str()) {
                 Ok(directory) => directory,
                 // Removed or renamed since its name was read: its parent has changed.
                 Err(ShareError::NotFound | ShareError::PathNotFound) => continue,
@@ -169,9 +208,13 @@ impl Walk {
             };
             // Before the directory is read: a change during the read is detected.
             let seen = Seen::of(&directory)?;
+            let mount = Mount::of(&directory)?;
+            if mount_above != Some(mount) {
+                walk.parts.extend(MountedPart::from_topmost(&directory)?);
+            }
             // A directory mounted below itself would make the walk endless.
             if met.insert(seen.key) {
-                walk.read(&directory, &path, &mut left)?;
+                walk.read(&directory, mount, &path, &mut left)?;
             }
             walk.directories.insert(path, seen);
         }
@@ -181,24 +224,21 @@ impl Walk {
     fn read(
         &mut self,
         directory: &OwnedFd,
-        path: &str,
-        left: &mut Vec<String>,
+        mount: Mount,
+        path: &OsStr,
+        left: &mut Vec<(OsString, Option<Mount>)>,
     ) -> Result<(), ShareError> {
-        self.bound.extend(Binding::of(directory)?);
+        self.note(directory)?;
         for name in entries(directory)? {
-            if path == "." && name == HOME {
+            if path == "." && name.as_bytes() == HOME.as_bytes() {
                 continue;
             }
-            match identify_at(directory, name.as_str()) {
-                Ok((_, FileType::Directory)) => left.push(format!("{path}/{name}")),
-                Ok((_, FileType::RegularFile)) => {
-                    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    match rustix::fs::openat(directory, name.as_str(), flags, Mode::empty()) {
-                        Ok(file) => self.bound.extend(Binding::of(file)?),
-                        Err(Errno::NOENT) => {}
-                        Err(errno) => return Err(errno.into()),
-                    }
+            match identify_at(directory, name.as_c_str()) {
+                Ok((_, FileType::Directory)) => {
+                    let below = [path.as_bytes(), b"/", name.as_bytes()].concat();
+                    left.push((OsString::from_vec(below), Some(mount)));
                 }
+                Ok((_, FileType::RegularFile)) => self.read_file(directory, mount, &name)?,
                 // Links, sockets, devices have no streams.
                 Ok(_) | Err(ShareError::NotFound) => {}
                 Err(error) => return Err(error),
@@ -207,11 +247,38 @@ impl Walk {
         Ok(())
     }
 
+    fn read_file(
+        &mut self,
+        directory: &OwnedFd,
+        mount: Mount,
+        name: &CString,
+    ) -> Result<(), ShareError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(directory, name.as_c_str(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        // A file can be mounted alone.
+        if Mount::of(&file)? != mount {
+            self.parts.extend(MountedPart::from_topmost(&file)?);
+        }
+        self.note(&file)
+    }
+
+    fn note(&mut self, file: impl AsFd) -> Result<(), ShareError> {
+        let Some(binding) = Binding::named_by(&file)? else { return Ok(()) };
+        let homes = if binding.is_of(file)? { &mut self.bound } else { &mut self.named };
+        homes.insert(binding);
+        Ok(())
+    }
+
     // A directory that was changed just before it was read may have been changed again in the same
     // tick of the kernel's clock.
     fn is_still_true(&self, root: &OwnedFd, settled: Duration) -> bool {
         self.directories.iter().all(|(path, seen)| {
-            let now = open_directory(root, path).and_then(|directory| Seen::of(&directory));
+            let now =
+                open_directory(root, path.as_os_str()).and_then(|directory| Seen::of(&directory));
             now.is_ok_and(|now| now == *seen) && seen.changed + settled <= self.began
         })
     }
@@ -222,21 +289,21 @@ fn since_epoch(seconds: i64, nanoseconds: i64) -> Duration {
     Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
 }
 
-fn open_directory(root: &OwnedFd, path: &str) -> Result<OwnedFd, ShareError> {
+fn open_directory(root: &OwnedFd, path: impl Arg + Copy) -> Result<OwnedFd, ShareError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     Ok(open_beneath(root, path, flags, Mode::empty())?)
 }
 
-// Only Unicode names: no client made another name, so no other file has streams of this server.
-fn entries(directory: impl AsFd) -> Result<Vec<String>, ShareError> {
+// Names as they are: a client makes only Unicode ones, and `mv` gives a file that has streams any name.
+fn entries(directory: impl AsFd) -> Result<Vec<CString>, ShareError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
     let mut names = Vec::new();
     let mut stream = rustix::fs::Dir::new(fd)?;
     while let Some(entry) = stream.read() {
         let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        if name != "." && name != ".." {
+        let name = entry.file_name();
+        if ![c".", c".."].contains(&name) {
             names.push(name.to_owned());
         }
     }
@@ -251,12 +318,18 @@ const WALKS_MAX: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
     use super::*;
     use crate::binding;
     use crate::rights::given::MayAdd;
     use crate::{DosAttributes, ShareConfig, SharePath, StreamName, StreamPart};
 
     const NOW: Duration = Duration::ZERO;
+    const SWEEP: SweepOptions = SweepOptions { dry: false, all: false };
+    const DRY: SweepOptions = SweepOptions { dry: true, all: false };
+    const ALL: SweepOptions = SweepOptions { dry: false, all: true };
 
     fn stream_name() -> StreamName {
         match StreamPart::parse(Some("s")).unwrap() {
@@ -267,7 +340,9 @@ mod tests {
 
     fn with_stream(share: &Share, name: &str) {
         let path = SharePath::parse(name).unwrap();
-        share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        if share.locate(&path).unwrap().found.is_none() {
+            share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        }
         let found = share.locate(&path).unwrap().found.unwrap();
         share
             .create_stream(MayAdd::TEST, &found, &stream_name(), |_| ())
@@ -295,16 +370,137 @@ mod tests {
         }
         std::fs::remove_file(dir.path().join("goes")).unwrap();
         std::fs::rename(dir.path().join("moves"), dir.path().join("deep/moved")).unwrap();
-        assert_eq!(share.sweep(false, YOUNG, NOW), Ok(Swept::default()), "all are young");
-        let found = Swept { bound: 3, orphans: 1, bytes: 100 };
-        assert_eq!(share.sweep(true, NOW, NOW), Ok(found));
+        assert_eq!(share.sweep(SWEEP, YOUNG, NOW), Ok(Swept::default()), "all are young");
+        let found = Swept { bound: 3, orphans: 1, bytes: 100, kept: 0 };
+        assert_eq!(share.sweep(DRY, NOW, NOW), Ok(found));
         assert_eq!(homes(&dir), 4, "only counted");
-        assert_eq!(share.sweep(false, NOW, NOW), Ok(found));
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(found));
         assert_eq!(homes(&dir), 3);
         for name in ["stays", "deep\\er\\stays", "deep\\moved"] {
             assert!(has_stream(&share, name), "{name}");
         }
-        assert_eq!(share.sweep(false, NOW, NOW), Ok(Swept { bound: 3, ..Swept::default() }));
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(Swept { bound: 3, ..Swept::default() }));
+    }
+
+    #[test]
+    fn a_sweep_spares_the_streams_of_a_file_system_that_is_not_there() {
+        if !has_own_mounts() {
+            return;
+        }
+        let (top, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (below, file) = (top.path().join("below"), top.path().join("alone"));
+        std::fs::create_dir(&below).unwrap();
+        std::fs::create_dir(disk.path().join("d")).unwrap();
+        std::fs::write(disk.path().join("mounted"), "").unwrap();
+        std::fs::write(&file, "").unwrap();
+        let mount = |from: &Path, at: &Path| run("mount", &["--bind".as_ref(), from, at]);
+        let mount_all = || {
+            mount(disk.path(), &below);
+            mount(&disk.path().join("mounted"), &file);
+        };
+        let share = Share::open(&ShareConfig::new("s", top.path())).unwrap();
+        mount_all();
+        for name in ["goes", "below\\d\\f", "below\\gone", "alone"] {
+            with_stream(&share, name);
+        }
+        std::fs::remove_file(below.join("gone")).unwrap();
+        std::fs::remove_file(top.path().join("goes")).unwrap();
+        run("umount", &[&below]);
+        run("umount", &[&file]);
+        let found = Swept { bound: 0, orphans: 1, bytes: 100, kept: 3 };
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(found));
+        mount_all();
+        let found = Swept { bound: 2, orphans: 1, bytes: 100, kept: 0 };
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(found), "what is gone there");
+        for name in ["below\\d\\f", "alone"] {
+            assert!(has_stream(&share, name), "{name}");
+        }
+        run("umount", &[&below]);
+        run("umount", &[&file]);
+        let found = Swept { bound: 0, orphans: 2, bytes: 200, kept: 0 };
+        assert_eq!(share.sweep(ALL, NOW, NOW), Ok(found), "asked for");
+    }
+
+    #[test]
+    fn a_sweep_keeps_streams_that_a_restored_file_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        with_stream(&share, "f");
+        let (file, again) = (dir.path().join("f"), dir.path().join("again"));
+        std::fs::write(&again, "").unwrap();
+        let mut binding = [0; binding::BINDING_LEN];
+        rustix::fs::getxattr(&file, binding::BINDING, &mut binding).unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&again, binding::BINDING, &binding, flags).unwrap();
+        std::fs::rename(&again, &file).unwrap();
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(Swept { kept: 1, ..Swept::default() }));
+        std::fs::remove_file(&file).unwrap();
+        let swept = Swept { orphans: 1, bytes: 100, ..Swept::default() };
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(swept));
+    }
+
+    #[test]
+    fn a_sweep_keeps_streams_that_do_not_note_where_their_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        with_stream(&share, "f");
+        std::fs::remove_file(dir.path().join("f")).unwrap();
+        let home = std::fs::read_dir(dir.path().join(HOME)).unwrap().next().unwrap().unwrap();
+        // As an earlier server left it.
+        rustix::fs::removexattr(home.path(), "user.landfast.part").unwrap();
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(Swept { kept: 1, ..Swept::default() }));
+        assert_eq!(homes(&dir), 1);
+        let all = Swept { orphans: 1, bytes: 100, ..Swept::default() };
+        assert_eq!(share.sweep(ALL, NOW, NOW), Ok(all));
+        assert_eq!(homes(&dir), 0);
+    }
+
+    // Whether the mounts of this process are its own. In the first one the test runs again, in one whose are, and was good.
+    fn has_own_mounts() -> bool {
+        const INSIDE: &str = "LANDFAST_OWN_MOUNTS";
+        const TEST: &str =
+            "sweep::tests::a_sweep_spares_the_streams_of_a_file_system_that_is_not_there";
+        if std::env::var_os(INSIDE).is_some() {
+            return true;
+        }
+        let own = ["--map-root-user", "--user", "--mount"];
+        let own = if rustix::process::geteuid().is_root() { &own[2..] } else { &own[..] };
+        let mut outside = Command::new("unshare");
+        if !outside.args(own).arg("true").status().is_ok_and(|status| status.success()) {
+            println!("skipped: no mount namespace for this user");
+            return false;
+        }
+        let mut inside = Command::new("unshare");
+        inside.args(own).arg(std::env::current_exe().unwrap()).args(["--exact", TEST]);
+        let output = inside.env(INSIDE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said} {output:?}");
+        false
+    }
+
+    fn run(program: &str, arguments: &[&Path]) {
+        assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
+    }
+
+    #[test]
+    fn a_sweep_sees_files_whose_names_are_not_unicode() {
+        let named = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        for name in ["g", "d\\h"] {
+            with_stream(&share, name);
+        }
+        let moved = [("g", named(b"g\xe4.txt")), ("d", named(b"d\xff"))];
+        for (from, to) in moved {
+            std::fs::rename(dir.path().join(from), dir.path().join(to)).unwrap();
+        }
+        let swept = share.sweep(SWEEP, NOW, NOW);
+        assert_eq!(swept, Ok(Swept { bound: 2, ..Swept::default() }));
+        for (from, to) in moved {
+            std::fs::rename(dir.path().join(to), dir.path().join(from)).unwrap();
+        }
+        assert!(has_stream(&share, "g") && has_stream(&share, "d\\h"));
     }
 
     #[test]
@@ -313,7 +509,7 @@ mod tests {
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         with_stream(&share, "f");
         binding::set_unreadable(&dir.path().join("f"));
-        assert!(matches!(share.sweep(false, NOW, NOW), Err(SweepError::Tree(_))));
+        assert!(matches!(share.sweep(SWEEP, NOW, NOW), Err(SweepError::Tree(_))));
         assert_eq!(homes(&dir), 1);
     }
 

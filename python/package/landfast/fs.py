@@ -2,7 +2,9 @@
 
     pandas.read_parquet("landfast://alice@127.0.0.1:4450/data/table.parquet")  # the password in LANDFAST_PASSWORD
 
-A path is ``/SHARE/PATH``; as in other file systems of fsspec it is taken literally, without percent-encoding. One instance
+A path is ``/SHARE/PATH``; as in other file systems of fsspec it is taken literally, without percent-encoding. A path with a
+``[`` is a pattern only where no file has that very name. What removes or moves files takes a symbolic link for itself; what
+reads and copies follows it. One instance
 has one session for each share that it was asked for, used by all its threads; a process that was forked connects anew.
 
 A file that was written and closed without an error is durable in the class of the server's medium (``durable=False`` turns that
@@ -16,10 +18,13 @@ import datetime
 import io
 import os
 import secrets
+import shutil
 import threading
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from fsspec.callbacks import DEFAULT_CALLBACK as NO_CALLBACK
+from fsspec.core import has_magic
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
@@ -185,17 +190,150 @@ class LandfastFileSystem(AbstractFileSystem):
     def _rm(self, path: str) -> None:
         self.rm_file(path)
 
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Removes files, and with ``recursive`` directories. A symbolic link goes, and what it points to stays."""
+        # What lies in a directory goes before the directory.
+        for name in reversed(self.expand_path(path)):
+            client, rest = self._place(name)
+            if recursive:
+                self._rm_tree(client, rest, maxdepth)
+            else:
+                client.remove(rest)
+
+    @staticmethod
+    def _rm_tree(client: Client, rest: str, maxdepth: int | None) -> None:
+        try:
+            top = client.spelling(rest)
+        except FileNotFoundError:
+            top = rest  # or a link that leads nowhere
+        is_tree = client.stat(top, follow=False)["type"] == "directory"
+        left = [(top, 0, not is_tree)]
+        while left:
+            path, depth, is_empty = left.pop()
+            if is_empty or (maxdepth is not None and depth >= maxdepth):
+                client.remove(path, follow=False)
+                continue
+            left.append((path, depth, True))
+            for entry in client.list(path, follow=False):
+                below = f"{path}/{entry['name']}" if path else entry["name"]
+                if entry["type"] == "directory":
+                    left.append((below, depth + 1, False))
+                else:
+                    client.remove(below, follow=False)
+
+    def expand_path(
+        self,
+        path: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        assume_literal: bool = False,
+        **options: Any,
+    ) -> list[str]:
+        """The paths that a pattern or the root of a tree stands for; what is there as it is written is no pattern."""
+        if assume_literal:
+            return super().expand_path(path, recursive, maxdepth, assume_literal=True, **options)
+        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        literal = [self._strip_protocol(one) for one in paths if self._is_literal(one)]
+        found = set(literal)
+        if literal and maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        if recursive:
+            for one in literal:
+                found.update(self.find(one, maxdepth=maxdepth, withdirs=True, detail=False))
+        others = [one for one in paths if not self._is_literal(one)]
+        if others or not literal:
+            try:
+                found.update(super().expand_path(others, recursive, maxdepth, **options))
+            except FileNotFoundError:
+                if not found:
+                    raise
+        return sorted(found)
+
+    def _is_literal(self, path: Any) -> bool:
+        """Whether a text that looks like a pattern names something that is there."""
+        path = stringify_path(path)
+        # No file has a name with * or ?, and a server refuses to look for one.
+        return isinstance(path, str) and has_magic(path) and not any(sign in path for sign in "*?") and self.exists(path)
+
+    def _named_targets(self, path: str, target: str, recursive: bool, maxdepth: int | None, is_there: bool) -> Any:
+        """The paths of a literal source, and where each goes, as fsspec places those of a name without signs."""
+        source = self._strip_protocol(path)
+        names = self.expand_path(path, recursive, maxdepth)
+        if not recursive or maxdepth is not None:
+            names = [name for name in names if not self.isdir(name)]
+        into = is_there and not path.endswith("/")
+        base = f"{target.rstrip('/')}/{source.rsplit('/', 1)[-1]}" if into else target.rstrip("/")
+        return names, [base + name[len(source) :] for name in names]
+
+    def copy(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        on_error: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(path1, str) and isinstance(path2, str) and self._is_literal(path1):
+            is_there = path2.endswith("/") or self.isdir(path2)
+            path1, path2 = self._named_targets(path1, path2, recursive, maxdepth, is_there)
+            recursive, maxdepth = False, None
+        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error=on_error, **options)
+
+    def get(
+        self,
+        rpath: Any,
+        lpath: Any,
+        recursive: bool = False,
+        callback: Any = NO_CALLBACK,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(rpath, str) and isinstance(lpath, str) and self._is_literal(rpath):
+            is_there = lpath.endswith("/") or os.path.isdir(lpath)
+            rpath, lpath = self._named_targets(rpath, lpath, recursive, maxdepth, is_there)
+            recursive, maxdepth = False, None
+        super().get(rpath, lpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **options)
+
+    def _refuse_same(self, path1: str, path2: str) -> None:
+        """Emptying the target of a copy would empty the source, by whatever name or share both are reached."""
+        client, source = self._place(path1)
+        other, target = self._place(path2)
+        try:
+            there = other.identity(target)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        here = client.identity(source)
+        if (source == target and client is other) or (here is not None and here == there):
+            raise shutil.SameFileError(f"{self._strip_protocol(path1)} and {self._strip_protocol(path2)} are the same file")
+
+    def _refuse_other_spelling(self, path: str) -> None:
+        """Two files of a local tree may differ by case alone, and a server ignores it: one would replace the other."""
+        client, rest = self._place(path)
+        name = rest.rsplit("/", 1)[-1]
+        try:
+            there = client.spelling(rest).rsplit("/", 1)[-1]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if there != name:
+            raise FileExistsError(17, f"the server has it as {there!r}, and ignores case", self._strip_protocol(path))
+
+    def put_file(self, lpath: str, rpath: str, *arguments: Any, **options: Any) -> None:
+        self._refuse_other_spelling(rpath)
+        super().put_file(lpath, rpath, *arguments, **options)
+
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
+        self._refuse_same(path1, path2)
         self._make_room(path2)
         with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
             while piece := source.read(PIECE):
                 target.write(piece)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        plain = isinstance(path1, str) and isinstance(path2, str) and not any(sign in path1 for sign in "*?[")
+        plain = isinstance(path1, str) and isinstance(path2, str) and (not has_magic(path1) or self._is_literal(path1))
         if not plain or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
@@ -207,7 +345,9 @@ class LandfastFileSystem(AbstractFileSystem):
         client, old = self._place(source)
         other, new = self._place(target)
         if client is not other:
-            super().mv(path1, path2, recursive=recursive, **options)
+            # The copy refuses a file that is its own target before anything is removed.
+            self.copy(path1, path2, recursive=recursive, on_error="raise", **options)
+            self.rm(path1, recursive=recursive)
             return
         self._make_room(target)
         client.rename(old, new, replace=True)
@@ -229,6 +369,10 @@ class LandfastFileSystem(AbstractFileSystem):
             return file.read_at(start, max(end - start, 0))
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        if self._intrans:
+            with self.open(path, "xb" if mode == "create" else "wb") as target:
+                target.write(value)
+            return
         self._make_room(path)
         client, rest = self._place(path)
         with client.open(rest, "xb" if mode == "create" else "wb") as file:
@@ -272,13 +416,13 @@ class LandfastFile(io.IOBase):
         self.fs = fs
         self.path = path
         self.mode = mode
-        self.autocommit = autocommit or "r" in mode
+        self.autocommit = autocommit or mode in ("r", "rb")
         self._client = client
         self._final = rest
         self._rest = rest
         if not self.autocommit:
-            if "a" in mode:
-                raise ValueError("a transaction writes whole files: mode ab is none of it")
+            if "a" in mode or "r" in mode:
+                raise ValueError(f"a transaction writes whole files: mode {mode} is none of it")
             if "x" in mode and fs.exists(path):
                 raise FileExistsError(17, "the name exists already", path)
             directory, slash, _ = rest.rpartition("/")

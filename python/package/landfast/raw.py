@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 class RawFile(io.RawIOBase):
     """An unbuffered file with a position.
 
+    A mode with ``a`` writes at the end, as it is at that moment: of several programs that append by this package none writes where
+    another does.
+
     With ``durable`` (the default) closing a file that was written to flushes it: when :meth:`close` returns, its bytes are
     durable in the class of the server's medium.
     """
@@ -69,9 +72,11 @@ class RawFile(io.RawIOBase):
         self._check()
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
-        if "a" in self._mode:
-            self._position = self._file.size()
         self._is_dirty = True
+        if "a" in self._mode:
+            written = memoryview(data).nbytes
+            self._position = self._file.append(data) + written
+            return written
         written = self._file.write_at(self._position, data)
         self._position += written
         return written

@@ -26,6 +26,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -118,14 +119,15 @@ def read_region(client: landfast.Client, path: str, data: np.ndarray) -> bool:
 class Mapper:
     """Holds one part of the input, in pieces by reducer."""
 
-    def __init__(self, number: int, shares: list[str]) -> None:
+    def __init__(self, number: int, shares: list[str], place: str) -> None:
         self.number = number
+        self.place = place
         self.clients = [landfast.connect(share) for share in shares]
         self.spent = {"read": 0.0, "sort": 0.0, "shuffle": 0.0}
 
     def read(self, samples: int) -> np.ndarray:
         begin = time.perf_counter()
-        self.records = read_file(self.clients[self.number % len(self.clients)], f"sort/input-{self.number}")
+        self.records = read_file(self.clients[self.number % len(self.clients)], f"{self.place}/input-{self.number}")
         self.spent["read"] += time.perf_counter() - begin
         step = max(len(self.records) // samples, 1)
         return keys(self.records[::step])[0]
@@ -148,7 +150,7 @@ class Mapper:
         for turn in range(len(self.bounds) - 1):
             reducer = (turn + self.number) % (len(self.bounds) - 1)
             client = self.clients[reducer % len(self.clients)]
-            pushed += write_region(client, f"sort/shuffle-{self.number}-{reducer}", self.piece(reducer))
+            pushed += write_region(client, f"{self.place}/shuffle-{self.number}-{reducer}", self.piece(reducer))
         self.spent["shuffle"] += time.perf_counter() - begin
         return pushed
 
@@ -162,7 +164,9 @@ class Mapper:
         return self.spent
 
 
-def reduce(number: int, shares: list[str], counts: list[int], pieces: list[Any] | None) -> dict[str, float]:
+def reduce(
+    number: int, shares: list[str], place: str, counts: list[int], pieces: list[Any] | None
+) -> dict[str, float]:
     client = landfast.connect(shares[number % len(shares)])
     spent = {}
     begin = time.perf_counter()
@@ -176,26 +180,26 @@ def reduce(number: int, shares: list[str], counts: list[int], pieces: list[Any] 
 
             into[:] = ray.get(pieces[mapper]).reshape(-1)
         elif count:
-            pushed += read_region(client, f"sort/shuffle-{mapper}-{number}", into)
+            pushed += read_region(client, f"{place}/shuffle-{mapper}-{number}", into)
         offset += count
     spent["shuffle"] = time.perf_counter() - begin
     begin = time.perf_counter()
     records = sorted_records(records)
     spent["sort"] = time.perf_counter() - begin
     begin = time.perf_counter()
-    write_file(client, f"sort/output-{number}", records)
+    write_file(client, f"{place}/output-{number}", records)
     spent["write"] = time.perf_counter() - begin
     return spent
 
 
-def run_arm(arm: str, shares: list[str], mappers: int, reducers: int) -> dict[str, Any]:
+def run_arm(arm: str, shares: list[str], place: str, mappers: int, reducers: int) -> dict[str, Any]:
     """One sort of the input; its times in seconds."""
     import ray
 
     begin = time.perf_counter()
-    actors = [ray.remote(Mapper).options(num_cpus=0.5).remote(number, shares) for number in range(mappers)]
+    actors = [ray.remote(Mapper).options(num_cpus=0.5).remote(number, shares, place) for number in range(mappers)]
     samples = np.sort(np.concatenate(ray.get([actor.read.remote(1000) for actor in actors])))
-    splitters = samples[[len(samples) * place // reducers for place in range(1, reducers)]]
+    splitters = samples[[len(samples) * part // reducers for part in range(1, reducers)]]
     counts = ray.get([actor.split.remote(splitters) for actor in actors])
     middle = time.perf_counter()
     pieces: Any = [[None] * reducers] * mappers
@@ -210,6 +214,7 @@ def run_arm(arm: str, shares: list[str], mappers: int, reducers: int) -> dict[st
         task.remote(
             number,
             shares,
+            place,
             [count[number] for count in counts],
             None if arm == "regions" else [found[number] for found in pieces],
         )
@@ -233,13 +238,13 @@ def run_arm(arm: str, shares: list[str], mappers: int, reducers: int) -> dict[st
     }
 
 
-def validate(shares: list[str], reducers: int, count: int, wanted: int) -> None:
+def validate(shares: list[str], place: str, reducers: int, count: int, wanted: int) -> None:
     """Raises unless the output is the input in order."""
     clients = [landfast.connect(share) for share in shares]
     found = total = 0
     last = (0, 0)
     for number in range(reducers):
-        records = read_file(clients[number % len(clients)], f"sort/output-{number}")
+        records = read_file(clients[number % len(clients)], f"{place}/output-{number}")
         found += len(records)
         total = (total + checksum(records)) & ((1 << 64) - 1)
         if not len(records):
@@ -288,34 +293,42 @@ def daemons(count: int, program: str) -> Iterator[list[str]]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def prepare(shares: list[str], mappers: int, records: int, seed: int) -> int:
-    """Writes the input; its checksum."""
+def prepare(shares: list[str], place: str, mappers: int, records: int, seed: int) -> int:
+    """Writes the input, in a directory of each share that is not there yet; its checksum."""
     clients = [landfast.connect(share) for share in shares]
     for client in clients:
+        # Two addresses may be one share.
         with contextlib.suppress(FileExistsError):
-            client.mkdir("sort")
+            client.mkdir(place)
     total = 0
     for number in range(mappers):
         first, end = records * number // mappers, records * (number + 1) // mappers
         part = generate(first, end - first, seed)
-        write_file(clients[number % len(clients)], f"sort/input-{number}", part)
+        write_file(clients[number % len(clients)], f"{place}/input-{number}", part)
         total = (total + checksum(part)) & ((1 << 64) - 1)
     return total
 
 
-def clean(shares: list[str]) -> None:
-    """Removes what a sort has made."""
+def clean(shares: list[str], place: str, mappers: int, reducers: int) -> None:
+    """Removes what a sort has made, and nothing else."""
+    made = [f"input-{mapper}" for mapper in range(mappers)]
+    made += [f"output-{reducer}" for reducer in range(reducers)]
+    made += [f"shuffle-{mapper}-{reducer}" for mapper in range(mappers) for reducer in range(reducers)]
     for share in shares:
-        with landfast.connect(share) as client:
-            for entry in client.list("sort"):
-                client.remove(f"sort/{entry['name']}")
-            client.remove("sort")
+        with landfast.connect(share) as client, contextlib.suppress(FileNotFoundError):
+            there = {entry["name"] for entry in client.list(place)}
+            for name in there.intersection(made):
+                client.remove(f"{place}/{name}")
+            if there.issubset(made):
+                client.remove(place)
 
 
 def sort(shares: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     import ray
 
-    wanted = prepare(shares, options.mappers, options.records, options.seed)
+    # Drawn, so that it is nobody's.
+    place = f"landfast-sort-{secrets.token_hex(8)}"
+    wanted = prepare(shares, place, options.mappers, options.records, options.seed)
     environment = {"env_vars": {"LANDFAST_PASSWORD": os.environ.get("LANDFAST_PASSWORD", "")}}
     ray.init(
         address=options.ray_address,
@@ -328,8 +341,8 @@ def sort(shares: list[str], options: argparse.Namespace) -> list[dict[str, Any]]
     try:
         for _ in range(options.rounds):
             for arm in options.arms.split(","):
-                report = run_arm(arm, shares, options.mappers, options.reducers)
-                validate(shares, options.reducers, options.records, wanted)
+                report = run_arm(arm, shares, place, options.mappers, options.reducers)
+                validate(shares, place, options.reducers, options.records, wanted)
                 report["gigabytes"] = options.records * RECORD / 1e9
                 report["gigabytes_per_minute"] = report["gigabytes"] * 60 / report["seconds"]
                 report["validated"] = True
@@ -337,7 +350,7 @@ def sort(shares: list[str], options: argparse.Namespace) -> list[dict[str, Any]]
                 print(json.dumps(report), flush=True)
     finally:
         ray.shutdown()
-        clean(shares)
+        clean(shares, place, options.mappers, options.reducers)
     return reports
 
 

@@ -29,9 +29,20 @@ pub(crate) struct Made {
 impl Made {
     /// Makes the file as large as the plan wants it, with bytes in every block.
     pub(crate) fn prepare(&self, url: &SmbUrl, plan: &Plan, asked: &Asked) -> Result<(), Failure> {
+        self.prepare_file(url, plan.file_size, plan.existing, asked)
+    }
+
+    /// Makes a file of `len` bytes, or takes the one that is there where the user said so.
+    pub(crate) fn prepare_file(
+        &self,
+        url: &SmbUrl,
+        len: u64,
+        existing: bool,
+        asked: &Asked,
+    ) -> Result<(), Failure> {
         runtime()?.block_on(async {
-            let client = Client::connect(url, &ConnectOptions::default()).await?;
-            let disposition = match plan.existing {
+            let client = Client::connect(url, &ConnectOptions::for_user_of(url)).await?;
+            let disposition = match existing {
                 true => CreateDisposition::OPEN,
                 false => CreateDisposition::CREATE,
             };
@@ -47,14 +58,14 @@ impl Made {
                 Err(error) => return Err(Failure::remote("cannot measure in", url)(error)),
                 Ok(file) => file,
             };
-            if !plan.existing {
+            if !existing {
                 self.files.lock().unwrap_or_else(PoisonError::into_inner).push(url.clone());
             }
             let piece = vec![0xa5; PIECE];
             let mut at = file.stat().await?.len;
-            while at < plan.file_size {
+            while at < len {
                 asked.check()?;
-                let left = usize::try_from(plan.file_size - at).unwrap_or(PIECE).min(PIECE);
+                let left = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
                 file.write_at(at, &piece[..left]).await?;
                 at += u64::try_from(left).expect("at most a piece");
             }
@@ -77,7 +88,7 @@ impl Made {
 
 // The server may not have noticed the end of the run's connections: then the name is removed with the last open.
 async fn remove(url: &SmbUrl) -> Result<(), ClientError> {
-    let client = Client::connect(url, &ConnectOptions::default()).await?;
+    let client = Client::connect(url, &ConnectOptions::for_user_of(url)).await?;
     for _ in 0..LOOKS_MAX {
         match client.delete(&url.path).await {
             Ok(()) => {}

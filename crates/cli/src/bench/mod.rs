@@ -15,7 +15,7 @@ mod arm;
 mod cores;
 pub(crate) mod files;
 pub(crate) mod floor;
-mod made;
+pub(crate) mod made;
 mod pace;
 pub(crate) mod plan;
 pub(crate) mod process;

@@ -1,8 +1,9 @@
-//! Standard output, whose reader may have gone: `landfast ls ... | head -1`.
+//! Standard output, whose reader may have gone: `landfast ls ... | head -1`; and whether there is a standard input.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
-use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::closed;
 use crate::failure::Failure;
@@ -19,21 +20,20 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 /// The program was started without standard output.
 pub(crate) fn check() -> Result<(), Failure> {
     if closed::is_output_closed() {
-        return Err(Failure::Output(rustix::io::Errno::BADF.into()));
+        return Err(Failure::Output(Errno::BADF.into()));
     }
     Ok(())
 }
 
-/// Refuses to read from where nothing can come, which would seem to be an input of no bytes.
+/// Refuses to read a standard input that is not there, and would read as an empty one.
 ///
 /// # Errors
 /// The program was started without standard input.
 pub(crate) fn check_input() -> Result<(), Failure> {
-    if closed::is_input_closed() {
-        let closed = rustix::io::Errno::BADF.into();
-        return Err(Failure::local("cannot read", Path::new("standard input"))(closed));
+    match closed::is_input_closed() {
+        true => Err(Failure::system("cannot read standard input")(Errno::BADF.into())),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Text of others in one line: signs that move the cursor, change the terminal, begin a line or turn the direction

@@ -33,7 +33,8 @@ pub(crate) enum ReplicaCommand {
     Demote(Of),
     /// Make another member the source, without loss: the source applies what is under way and hands over
     Reverse(To),
-    /// Send nothing more to a member until it is resumed; applications go on, and what it lacks is noted
+    /// Send nothing more to a member until it is resumed, or the source is started again or becomes another; applications go
+    /// on, and what it lacks is noted
     Suspend(To),
     /// Send to a suspended member again: what it lacks comes first
     Resume(To),
@@ -43,7 +44,7 @@ pub(crate) enum ReplicaCommand {
     Verify(Verify),
     /// Go on without a member that was in sync when the source stopped, and has not come back
     GoOnWithout(To),
-    /// Change when writes are answered, as far as a member is concerned
+    /// Change when writes are answered, as far as a member is concerned, until the source is started again
     Set(Set),
     /// Make a volume longer at all members, while it is used
     #[command(after_long_help = RESIZE_NOTES)]

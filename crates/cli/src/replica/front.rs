@@ -116,7 +116,9 @@ impl<'o> Front<'o> {
 
     /// Ends all of it, once nobody has a file open any more.
     pub(super) async fn end(mut self, stops: &mut interrupt::Stops) -> Result<(), Failure> {
-        self.served = None;
+        if let Some(served) = self.served.take() {
+            self.end_serving(served, stops).await?;
+        }
         self.ending.extend(self.mounted.take());
         let mut said = false;
         loop {
@@ -135,8 +137,35 @@ impl<'o> Front<'o> {
             }
         }
     }
+
+    /// Ends the server of clients: what they have sent is answered first. A write that waits for another member may wait for
+    /// ever; after a while, or with the next signal, the member ends, which fails it: its client knows that it may be lost.
+    async fn end_serving(
+        &self,
+        served: Handle,
+        stops: &mut interrupt::Stops,
+    ) -> Result<(), Failure> {
+        let mut ending = tokio::task::spawn_blocking(move || drop(served));
+        tokio::select! {
+            _ = &mut ending => return Ok(()),
+            _ = stops.received() => {}
+            () = tokio::time::sleep(ANSWERS_MAX) => {}
+        }
+        output::say(
+            "writes wait for another member: they fail now, and may be there or not at the next start\n",
+        )?;
+        let member = Arc::clone(&self.member);
+        let ended = tokio::task::spawn_blocking(move || member.end());
+        tokio::select! {
+            _ = stops.received() => {}
+            _ = async { (ending.await, ended.await) } => {}
+        }
+        Ok(())
+    }
 }
 
+/// How long what clients have sent may take to be answered when the member ends.
+const ANSWERS_MAX: Duration = Duration::from_secs(3);
 /// Calls of [`Front::follow`] after which what failed is tried again.
 const RETRY: u32 = 100;
 /// How often files that are in use are asked for.

@@ -316,15 +316,10 @@ impl Group {
         Ok(Self { path: path.to_owned(), file, id })
     }
 
-    /// Writes a new file, or, where `replaces`, another content of one that is there.
-    pub(crate) fn write(
-        path: &Path,
-        file: &GroupFile,
-        replaces: bool,
-    ) -> Result<(), ReplicaFailure> {
+    /// Writes a new file.
+    pub(crate) fn write(path: &Path, file: &GroupFile) -> Result<(), ReplicaFailure> {
         let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
-        file.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
-        let text = toml::to_string_pretty(file).expect("a table of plain values");
+        let text = file.text(path)?;
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let mut beside = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
@@ -334,10 +329,7 @@ impl Group {
             .map_err(failed)?;
         let readable = fs::Permissions::from_mode(0o644);
         beside.as_file().set_permissions(readable).map_err(failed)?;
-        match replaces {
-            true => beside.persist(path).map_err(|error| failed(error.error))?,
-            false => beside.persist_noclobber(path).map_err(|error| failed(error.error))?,
-        };
+        beside.persist_noclobber(path).map_err(|error| failed(error.error))?;
         Ok(())
     }
 
@@ -474,6 +466,12 @@ impl MemberEntry {
 }
 
 impl GroupFile {
+    /// Its text, if it describes a group.
+    pub(super) fn text(&self, path: &Path) -> Result<String, ReplicaFailure> {
+        self.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
+        Ok(toml::to_string_pretty(self).expect("a table of plain values"))
+    }
+
     /// What cannot be.
     fn check(&self) -> Result<(), String> {
         let geometry = replica::format::Geometry::new(self.log_size.0, 1);
@@ -720,8 +718,8 @@ mod tests {
     fn a_file_that_was_written_says_the_same_when_it_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.toml");
-        Group::write(&path, &file(), false).unwrap();
-        Group::write(&path, &file(), false).unwrap_err();
+        Group::write(&path, &file()).unwrap();
+        Group::write(&path, &file()).unwrap_err();
         let group = Group::read(&path).unwrap();
         // A person can add tables to it.
         let text = fs::read_to_string(&path).unwrap();

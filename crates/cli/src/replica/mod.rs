@@ -16,6 +16,7 @@
 pub(crate) mod args;
 mod ask;
 mod automatic;
+mod change;
 mod control;
 mod failure;
 mod front;

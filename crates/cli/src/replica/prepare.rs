@@ -10,6 +10,7 @@ use replica::ring::{CreateOptions, Ring};
 
 use super::ReplicaFailure;
 use super::args::{Add, Create, Export, Prepare, Remove};
+use super::change::change;
 use super::group::{
     Compression, Full, Group, GroupFile, MemberEntry, RdmaProvider, Size, Transport, VolumeEntry,
     new_id, window, write_secret,
@@ -53,8 +54,12 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         volumes,
         members,
     };
-    Group::write(path, &file, false)?;
-    write_secret(&secret)?;
+    Group::write(path, &file)?;
+    if let Err(failure) = write_secret(&secret) {
+        // A group without its secret is none; the next try would find the file in its way.
+        let _ = fs::remove_file(path);
+        return Err(failure);
+    }
     tell(&format!(
         "{} describes the group, {} is its secret: every member needs both\n",
         path.display(),
@@ -105,35 +110,39 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
 
 /// Adds a member to the file.
 pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
-    let mut group = Group::read(&options.file)?;
+    change(&options.file, |group| {
+        let number = match options.number {
+            Some(number) => {
+                group.file.removed.retain(|removed| *removed != number);
+                number
+            }
+            None => free_number(group)?,
+        };
+        group.file.members.push(MemberEntry::parse(&options.member, number)?);
+        Ok(())
+    })
+}
+
+fn free_number(group: &Group) -> Result<u8, ReplicaFailure> {
     let taken = |number: &u8| group.file.members.iter().any(|member| member.number == *number);
-    let number = match options.number {
-        Some(number) => {
-            group.file.removed.retain(|removed| *removed != number);
-            number
-        }
-        None => {
-            let is_new = |number: &u8| !taken(number) && !group.file.removed.contains(number);
-            (0..replica::MEMBERS_MAX).find(is_new).ok_or_else(|| ReplicaFailure::Group {
-                path: group.path.clone(),
-                why: format!(
-                    "all {} numbers are of members, or were of members that are removed ({:?}): with --number one of these is given again, once its machine is gone for good",
-                    replica::MEMBERS_MAX, group.file.removed
-                ),
-            })?
-        }
-    };
-    group.file.members.push(MemberEntry::parse(&options.member, number)?);
-    Group::write(&group.path, &group.file, true)
+    let is_new = |number: &u8| !taken(number) && !group.file.removed.contains(number);
+    (0..replica::MEMBERS_MAX).find(is_new).ok_or_else(|| ReplicaFailure::Group {
+        path: group.path.clone(),
+        why: format!(
+            "all {} numbers are of members, or were of members that are removed ({:?}): with --number one of these is given again, once its machine is gone for good",
+            replica::MEMBERS_MAX, group.file.removed
+        ),
+    })
 }
 
 /// Removes a member from the file.
 pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
-    let mut group = Group::read(&options.file)?;
-    let number = group.member(&options.member)?.number;
-    group.file.members.retain(|member| member.number != number);
-    group.file.removed.push(number);
-    Group::write(&group.path, &group.file, true)
+    change(&options.file, |group| {
+        let number = group.member(&options.member)?.number;
+        group.file.members.retain(|member| member.number != number);
+        group.file.removed.push(number);
+        Ok(())
+    })
 }
 
 /// Prints the commands that would make the group again.

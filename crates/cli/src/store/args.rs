@@ -40,7 +40,7 @@ pub(crate) enum StoreCommand {
     Token(MakeToken),
     /// Revoke all tokens of a region that were given out
     Revoke(Of),
-    /// Measure reads and writes of a region, beside the same on a plain region of a share if one is named
+    /// Measure reads and writes of a region of its own, beside the same on a plain region of a share if one is named
     Bench(Bench),
 }
 
@@ -76,16 +76,6 @@ pub(crate) struct Serving {
     /// Bytes that the store may use, or with K, M or G [default: what the file system has]
     #[arg(long, value_name = "SIZE", value_parser = crate::size::size)]
     pub(crate) store_capacity: Option<u64>,
-}
-
-impl Serving {
-    /// Directories and files of the store that no share may contain: the key opens all of it, and pieces are bytes of
-    /// regions.
-    pub(crate) fn private(&self) -> impl Iterator<Item = PathBuf> {
-        let meta = self.store_meta.as_deref().filter(|place| !place.contains("://"));
-        let meta = meta.map(PathBuf::from);
-        [self.store.clone(), self.store_key.clone(), meta].into_iter().flatten()
-    }
 }
 
 /// Options of `landfast store serve`.
@@ -185,6 +175,15 @@ pub(crate) struct Of {
     pub(crate) name: String,
 }
 
+/// The region of a benchmark.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NewRegion {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// The name of the region: it is made for the measurement, and removed
+    pub(crate) name: String,
+}
+
 /// A region, with a choice of the output.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Named {
@@ -249,7 +248,19 @@ pub(crate) struct MakeToken {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Bench {
     #[command(flatten)]
-    pub(crate) of: Of,
+    pub(crate) of: NewRegion,
+    /// Bytes of the region that is made, or with K, M or G
+    #[arg(long, default_value = "64M", value_parser = crate::size::size, conflicts_with = "existing")]
+    pub(crate) size: u64,
+    /// Its copies of each byte, 1 to 3
+    #[arg(long, default_value_t = 1, conflicts_with = "existing")]
+    pub(crate) copies: u32,
+    /// The durability class of its servers
+    #[arg(long, default_value = "storage", conflicts_with = "existing")]
+    pub(crate) class: ClassArg,
+    /// Measure in a region (and with --plain a file) that is there, and leave it: its bytes are OVERWRITTEN
+    #[arg(long)]
+    pub(crate) existing: bool,
     /// Bytes of each operation
     #[arg(short, long, default_value = "4K", value_parser = crate::size::size)]
     pub(crate) block: u64,
@@ -266,7 +277,7 @@ pub(crate) struct Bench {
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: crate::poll::Poll,
     /// A file of a share, smb://USER:PASSWORD@HOST:PORT/SHARE/PATH, whose push region takes turns as well; the file is
-    /// overwritten. One operation outstanding
+    /// made and removed. One operation outstanding
     #[arg(long, value_name = "URL")]
     pub(crate) plain: Option<String>,
     /// Print one JSON object instead of text

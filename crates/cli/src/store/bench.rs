@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use client::RegionSettings;
+use client::{RegionSettings, SmbUrl};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use store::meta::record::Class;
-use store::{Region, Rights, Store, StoreOptions};
+use store::{Allocation, Region, Rights, Store, StoreError, StoreOptions};
 
 use super::args::Bench;
 use super::failure::StoreFailure;
 use super::opened::{is_there, key};
+use crate::bench::made::Made;
 use crate::failure::Failure;
+use crate::interrupt::{self, Asked};
 use crate::{output, remote};
 
 /// One arm: what is done, and how long each took, in nanoseconds.
@@ -28,6 +30,7 @@ impl Arm {
     }
 }
 
+/// Measures in a region that it makes and removes, or with `--existing` in one that is there.
 pub(super) fn run(options: &Bench) -> Result<(), Failure> {
     let which = &options.of.which;
     is_there(&which.meta)?;
@@ -36,22 +39,59 @@ pub(super) fn run(options: &Bench) -> Result<(), Failure> {
     let polling = options.poll.policy();
     let opened = Store::open(StoreOptions { polling, ..StoreOptions::new(meta, key) });
     let store = opened.map_err(StoreFailure::from)?;
+    let plain = options.plain.as_deref().map(remote::url).transpose()?;
+    let (arms, left) = interrupt::watch(|asked| {
+        make_region(&store, options)?;
+        let made = Made::default();
+        let arms = measure(&store, options, plain.as_ref(), &made, asked);
+        let region = if options.existing { Ok(()) } else { store.free(&options.of.name) };
+        let left =
+            [region.map_err(|error| Failure::from(StoreFailure::from(error))), made.remove()];
+        Ok((arms?, left))
+    })?;
+    report(options, &arms)?;
+    // The measurements are valid all the same.
+    left.into_iter().collect()
+}
+
+fn make_region(store: &Store, options: &Bench) -> Result<(), Failure> {
+    if options.existing {
+        return Ok(());
+    }
+    let wanted = Allocation {
+        copies: options.copies,
+        // Daemons remove it where this process cannot.
+        ephemeral: true,
+        ..Allocation::new(options.size, options.class.into())
+    };
+    match store.create(&options.of.name, &wanted) {
+        Ok(_) => Ok(()),
+        Err(StoreError::Exists(name)) => Err(StoreFailure::Measured { name }.into()),
+        Err(error) => Err(StoreFailure::from(error).into()),
+    }
+}
+
+fn measure(
+    store: &Store,
+    options: &Bench,
+    plain: Option<&SmbUrl>,
+    made: &Made,
+    asked: &Asked,
+) -> Result<[Arm; 5], Failure> {
     let region = store.map(&options.of.name, Rights::READ | Rights::WRITE);
     let region = region.map_err(StoreFailure::from)?;
     let (block, len) = (options.block, region.len());
     if block == 0 || block > len {
         return Err(StoreFailure::Block { block, len }.into());
     }
-    let mut plain = match &options.plain {
+    let mut plain = match plain {
         Some(url) => {
+            let len = len.min(PLAIN_MAX);
+            made.prepare_file(url, len, options.existing, asked)?;
+            let polling = options.poll.policy();
             let settings =
                 RegionSettings { polling, same_host: false, ..RegionSettings::default() };
-            let url = remote::url(url)?;
-            let file = remote::connect(&url)?;
-            let file = file.open(&url.path, &client::OpenOptions::read_write())?;
-            file.set_len(len.min(PLAIN_MAX))?;
-            file.close()?;
-            Some(remote::map(&url, 0..len.min(PLAIN_MAX), settings)?)
+            Some(remote::map(url, 0..len, settings)?)
         }
         None => None,
     };
@@ -65,6 +105,7 @@ pub(super) fn run(options: &Bench) -> Result<(), Failure> {
     ];
     let turn = options.seconds;
     for _ in 0..options.rounds {
+        asked.check()?;
         of_store(&mut arms[0], &region, options, turn, What::Read)?;
         of_store(&mut arms[1], &region, options, turn, What::Write { durable: false })?;
         if durable {
@@ -75,7 +116,7 @@ pub(super) fn run(options: &Bench) -> Result<(), Failure> {
             of_plain(&mut arms[4], plain, options, turn, true)?;
         }
     }
-    report(options, &arms)
+    Ok(arms)
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,5 +1,7 @@
 //! Why a command on a store fails.
 
+use std::path::PathBuf;
+
 use store::StoreError;
 use store::host::HostError;
 use store::meta::MetaError;
@@ -26,6 +28,17 @@ pub(crate) enum StoreFailure {
         "there is no store at {place}: LANDFAST_STORE or --meta names the metadata's directory"
     )]
     NoStore { place: String },
+    #[error(
+        "{missing} copies are still missing: no server of the class has room for them, or is there"
+    )]
+    Missing { missing: u32 },
+    #[error("{} is not the key of this store, whose servers would refuse it", path.display())]
+    WrongKey { path: PathBuf },
+    #[error(
+        "region {name} is there already, and a benchmark overwrites its bytes: name a region to be made and removed, or have \
+         {name} overwritten with --existing"
+    )]
+    Measured { name: String },
     #[error("a block of {block} bytes does not fit the region, which has {len}")]
     Block { block: u64, len: u64 },
 }
@@ -34,7 +47,7 @@ impl StoreFailure {
     /// What the person at the terminal can do.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Store(StoreError::Place { .. }) => {
+            Self::Missing { .. } | Self::Store(StoreError::Place { .. }) => {
                 Some("landfast store servers shows classes, room and state")
             }
             Self::Store(StoreError::ServerLost { .. } | StoreError::Unreachable { .. }) => Some(
@@ -47,7 +60,9 @@ impl StoreFailure {
             Self::NoStore { .. } => {
                 Some("the first daemon makes it: landfast store serve DIRECTORY")
             }
-            Self::NoKeyFile => Some("the first daemon makes the file; the others get a copy of it"),
+            Self::Key(KeyError::File { .. }) | Self::WrongKey { .. } | Self::NoKeyFile => {
+                Some("the first daemon makes the file; the others get a copy of it")
+            }
             _ => None,
         }
     }

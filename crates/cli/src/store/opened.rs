@@ -1,8 +1,10 @@
 //! The key of a store, and a client with it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use basics::Environment;
+use store::host::record_of;
+use store::meta::Meta;
 use store::{Store, StoreKey, StoreOptions};
 
 use super::args::Which;
@@ -31,16 +33,35 @@ pub(super) fn is_there(place: &str) -> Result<(), StoreFailure> {
     Ok(())
 }
 
-/// The key of a store: that of a file, or the one beside metadata in a directory, where it is made with the store.
+/// The key of a store, for a client: that of a file, or the one beside metadata in a directory.
 pub(super) fn key(file: Option<&Path>, place: &str) -> Result<StoreKey, StoreFailure> {
-    let environment = Environment::host();
+    let path = key_path(file, place)?;
+    let key = StoreKey::read(&path)?;
+    let record = record_of(&*store::meta::open(place)?)?;
+    match record.and_then(|record| record.key) {
+        Some(of) if of != key.mark() => Err(StoreFailure::WrongKey { path }),
+        _ => Ok(key),
+    }
+}
+
+/// The same for a daemon. The first one of a store makes the key; another one that lacks it was not given the store's.
+pub(super) fn key_of_daemon(
+    file: Option<&Path>,
+    place: &str,
+    meta: &dyn Meta,
+) -> Result<StoreKey, StoreFailure> {
+    let path = key_path(file, place)?;
+    Ok(match record_of(meta)? {
+        Some(_) => StoreKey::read(&path)?,
+        None => StoreKey::read_or_make(&path, &Environment::host())?,
+    })
+}
+
+/// Where the key is.
+pub(super) fn key_path(file: Option<&Path>, place: &str) -> Result<PathBuf, StoreFailure> {
     match file {
-        Some(file) => Ok(StoreKey::read_or_make(file, &environment)?),
+        Some(file) => Ok(file.into()),
         None if place.contains("://") => Err(StoreFailure::NoKeyFile),
-        None => {
-            // The directory is made with the metadata.
-            store::meta::open(place)?;
-            Ok(StoreKey::read_or_make(&Path::new(place).join("key"), &environment)?)
-        }
+        None => Ok(Path::new(place).join("key")),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use store::meta::record::{CopyState, RegionRecord, RegionState, ServerRecord, ServerState};
-use store::{Allocation, Region, Rights, Store, Token};
+use store::{Allocation, Region, Rights, Store, StoreError, Token};
 
 use super::args::{Create, Listed, MakeToken, Named, Read, StoreCommand, Used, Write};
 use super::failure::StoreFailure;
@@ -72,9 +72,14 @@ fn info(options: &Named) -> Result<(), Failure> {
 
 fn read(options: &Read) -> Result<(), Failure> {
     let region = map(&options.used, Rights::READ)?;
+    let limit = region.len();
+    if options.offset > limit {
+        let (offset, len) = (options.offset, options.len.unwrap_or(0));
+        return Err(StoreFailure::from(StoreError::OutOfRange { offset, len, limit }).into());
+    }
     let end = match options.len {
         Some(len) => options.offset.saturating_add(len),
-        None => region.len(),
+        None => limit,
     };
     let mut out = std::io::stdout().lock();
     let mut at = options.offset;
@@ -89,8 +94,8 @@ fn read(options: &Read) -> Result<(), Failure> {
 }
 
 fn write(options: &Write) -> Result<(), Failure> {
-    let region = map(&options.used, Rights::READ | Rights::WRITE)?;
     output::check_input()?;
+    let region = map(&options.used, Rights::READ | Rights::WRITE)?;
     let mut input = std::io::stdin().lock();
     let mut at = options.offset;
     let mut buffer = vec![0; CHUNK];
@@ -137,17 +142,16 @@ fn servers(options: &Listed) -> Result<(), Failure> {
 fn rebuild(options: &Named) -> Result<(), Failure> {
     let store = open(&options.of.which)?;
     let done = store.rebuild(&options.of.name).map_err(StoreFailure::from)?;
-    if options.json {
-        let (copies, bytes, missing) = (done.copies, done.bytes, done.missing);
-        return output::say(&format!(
-            "{}\n",
-            json!({ "copies": copies, "bytes": bytes, "missing": missing })
-        ));
-    }
-    output::say(&format!(
-        "{} copies filled, {} bytes copied, {} copies still missing\n",
-        done.copies, done.bytes, done.missing
-    ))
+    let (copies, bytes, missing) = (done.copies, done.bytes, done.missing);
+    let text = match options.json {
+        true => json!({ "copies": copies, "bytes": bytes, "missing": missing }).to_string(),
+        false => {
+            format!("{copies} copies filled, {bytes} bytes copied, {missing} copies still missing")
+        }
+    };
+    output::say(&format!("{text}\n"))?;
+    // Whoever goes on to stop another server counts on every copy.
+    if missing == 0 { Ok(()) } else { Err(StoreFailure::Missing { missing }.into()) }
 }
 
 fn token(options: &MakeToken) -> Result<(), Failure> {

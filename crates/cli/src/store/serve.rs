@@ -1,12 +1,14 @@
 //! Runs a daemon of a store: alone, or beside the shares of `landfast serve`.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use store::{ServerOptions, StoreServer};
+use store::host::record_of;
+use store::{ServerOptions, StoreKey, StoreServer};
 
 use super::args::{ServeStore, Serving};
 use super::failure::StoreFailure;
-use super::opened::key;
+use super::opened::{key, key_of_daemon, key_path};
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 
@@ -14,7 +16,7 @@ use crate::{interrupt, notify, output};
 pub(super) fn run(options: &ServeStore) -> Result<(), Failure> {
     interrupt::run(async |stops| {
         let meta = store::meta::open(&options.which.meta).map_err(StoreFailure::from)?;
-        let key = key(options.which.key_file.as_deref(), &options.which.meta)?;
+        let key = key_of_daemon(options.which.key_file.as_deref(), &options.which.meta, &*meta)?;
         let name = options.name.clone().unwrap_or_else(host_name);
         let settings = ServerOptions {
             capacity: options.capacity,
@@ -50,7 +52,7 @@ pub(crate) async fn beside(
         return Ok(None);
     };
     let meta = store::meta::open(place).map_err(StoreFailure::from)?;
-    let key = key(options.store_key.as_deref(), place)?;
+    let key = key_of_daemon(options.store_key.as_deref(), place, &*meta)?;
     let name = options.store_name.clone().unwrap_or_else(host_name);
     let any_port = SocketAddr::new(listen.ip(), 0);
     let settings = ServerOptions {
@@ -61,6 +63,46 @@ pub(crate) async fn beside(
         ..ServerOptions::new(&name, directory.clone(), meta, key)
     };
     start(settings).await.map(Some)
+}
+
+/// What of that daemon no share may contain: its key, its metadata and its pieces.
+pub(crate) fn private(options: &Serving) -> Vec<PathBuf> {
+    let (Some(directory), Some(place)) = (&options.store, &options.store_meta) else {
+        return Vec::new();
+    };
+    let key = key_path(options.store_key.as_deref(), place).ok();
+    let meta = (!place.contains("://")).then(|| place.into());
+    [Some(directory.clone()), key, meta].into_iter().flatten().collect()
+}
+
+/// What that daemon would serve, in a line; it makes and changes nothing.
+pub(crate) fn look(options: &Serving) -> Result<Option<String>, Failure> {
+    let (Some(directory), Some(place)) = (&options.store, &options.store_meta) else {
+        return Ok(None);
+    };
+    store::host::look(directory).map_err(StoreFailure::from)?;
+    let path = key_path(options.store_key.as_deref(), place)?;
+    let is_there = place.contains("://") || Path::new(place).join("records").is_dir();
+    let record = match is_there {
+        true => {
+            let meta = store::meta::open(place).map_err(StoreFailure::from)?;
+            record_of(&*meta).map_err(StoreFailure::from)?
+        }
+        false => None,
+    };
+    let state = match record {
+        Some(_) => {
+            key(options.store_key.as_deref(), place)?;
+            ""
+        }
+        None if path.exists() => {
+            StoreKey::read(&path).map_err(StoreFailure::from)?;
+            ", a new store"
+        }
+        None => ", a new store with a new key",
+    };
+    let (pieces, key) = (directory.display(), path.display());
+    Ok(Some(format!("store: pieces in {pieces}, metadata in {place}, key {key}{state}\n")))
 }
 
 async fn start(settings: ServerOptions) -> Result<StoreServer, Failure> {

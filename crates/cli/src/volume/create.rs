@@ -1,7 +1,7 @@
 //! `landfast volume create`, `resize` and `remove`.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 
 use pmem::DurabilityClass;
@@ -9,7 +9,7 @@ use rustix::fs::FallocateFlags;
 use volume::{Access, Format, LayoutVersion};
 
 use super::args::{Create, Layout, Mode, Remove, Resize};
-use super::{VolumeFailure, look, opened};
+use super::{VolumeFailure, look, marking, opened};
 use crate::failure::Failure;
 use crate::output;
 
@@ -30,15 +30,24 @@ pub(crate) fn run(options: &Create) -> Result<(), Failure> {
     }
     let mode = made.map_err(&failed)?;
     if mode != Mode::Block {
-        opened::mark(&file, mode);
+        marking::mark(&file, mode);
     }
     if !is_device {
         // What clients flush is durable in the volume, and so its name has to be.
         let named = file.sync_all().and_then(|()| sync_directory_of(path));
         named.map_err(|error| failed(error.into()))?;
     }
+    let found = file.metadata().map_err(|error| failed(error.into()))?;
+    let (has, len) = (found.blocks().saturating_mul(512), found.len());
     drop(file);
-    output::say(&look::describe(path).map_err(failed)?)
+    output::say(&look::describe(path).map_err(failed)?)?;
+    // Whoever fills it finds the disk full at some write, and not now.
+    match found.is_file() && has < len {
+        true => output::say(&format!(
+            "{has} of its {len} bytes are taken from the file system now, the rest as it is written\n"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn new_file(path: &Path, size: u64) -> Result<File, VolumeFailure> {
@@ -102,10 +111,24 @@ fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFa
 /// Grows a volume.
 pub(crate) fn resize(options: &Resize) -> Result<(), Failure> {
     let failed = Failure::volume("cannot grow the volume", &options.path);
+    // Growing appends zeros, and marks the file as a volume: nobody means that of another file.
+    refuse_other_files(&options.path).map_err(&failed)?;
     let opened = opened::device(&options.path, Access::ReadWrite, options.emulate_persistence);
     let (device, _) = opened.map_err(&failed)?;
+    let has = device.geometry().size;
+    if options.size < has {
+        return Err(failed(VolumeFailure::Shrinks { has }));
+    }
     let size = device.resize(options.size).map_err(|error| failed(error.into()))?;
     output::say(&format!("{size} bytes\n"))
+}
+
+fn refuse_other_files(path: &Path) -> Result<(), VolumeFailure> {
+    let file = opened::file(path, Access::ReadOnly)?;
+    if file.metadata()?.is_file() && !opened::is_volume(&file)? {
+        return Err(VolumeFailure::NotGrown);
+    }
+    Ok(())
 }
 
 /// Removes a volume's file.
@@ -115,8 +138,7 @@ pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
         let file = opened::file(&options.path, Access::ReadWrite)?;
         // What goes is the name: of a link it would be the link's, and the volume would stay.
         let is_regular = fs::symlink_metadata(&options.path)?.is_file();
-        let is_volume =
-            opened::is_marked(&file) || opened::mode(&opened::medium(&file, false)?) == Mode::Block;
+        let is_volume = opened::is_volume(&file)?;
         if !is_regular {
             return Err(VolumeFailure::NoFile);
         }

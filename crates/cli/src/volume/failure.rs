@@ -28,6 +28,15 @@ pub(crate) enum VolumeFailure {
     /// Nothing says that the file is a volume.
     #[error("nothing says that this is a volume")]
     Unmarked,
+    /// It never becomes shorter.
+    #[error("it has {has} bytes, and a volume never shrinks")]
+    Shrinks {
+        /// Its length.
+        has: u64,
+    },
+    /// Nothing says that the file is a volume, and it would grow.
+    #[error("nothing says that this is a volume, so it is not grown")]
+    NotGrown,
     /// The name is a link, or leads to something that has no bytes of its own.
     #[error("it is not a file itself, but a link or something else")]
     NoFile,
@@ -66,6 +75,9 @@ impl VolumeFailure {
             Self::Exists => Some("--overwrite loses it for good"),
             Self::Taken => Some("unmount it first; lsblk says what uses it"),
             Self::NoFile => Some("name the volume itself"),
+            Self::NotGrown => Some(
+                "truncate --size grows a plain disk image, whatever it is; landfast volume serve marks one as a volume",
+            ),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
             Self::Plain => Some("check what lies on it, as by fsck on its loop device"),
             Self::Mapped => Some(

@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod create;
 mod failure;
 mod look;
+mod marking;
 mod opened;
 mod serve;
 mod settings;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use block::{BlockDevice, FileDevice};
 use pmem::{DurabilityClass, Medium};
-use rustix::fs::{FlockOperation, OFlags, XattrFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use volume::{Access, Volume, VolumeError};
 
 use super::VolumeFailure;
 use super::args::Mode;
+use super::marking::{Marking, is_marked, marked};
 
 /// Opens a volume's file.
 pub(super) fn file(path: &Path, access: Access) -> Result<File, VolumeFailure> {
@@ -70,10 +71,11 @@ pub(super) fn device(
     // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
     if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
         lock(&file)?;
-        if !is_plain && access == Access::ReadWrite {
-            mark(&file, Mode::File);
+        if is_plain || access == Access::ReadOnly {
+            return Ok((Arc::new(FileDevice::new(file)?), Mode::File));
         }
-        return Ok((Arc::new(FileDevice::new(file)?), Mode::File));
+        let again = file.try_clone()?;
+        return Ok((Arc::new(Marking::new(FileDevice::new(file)?, again)), Mode::File));
     }
     if pmem::classify(&file)? == DurabilityClass::Volatile && !emulate {
         return Err(VolumeFailure::Volatile);
@@ -100,29 +102,7 @@ pub(crate) fn lock(file: &File) -> Result<(), VolumeFailure> {
     }
 }
 
-/// Marks a volume of mode file or dax, which has no bytes of its own that could say what it is. A file system without
-/// extended attributes has none to mark it by: the volume can be used all the same, and is not listed.
-pub(super) fn mark(file: &File, mode: Mode) {
-    let value: &[u8] = if mode == Mode::Dax { DAX } else { FILE };
-    let _ = rustix::fs::fsetxattr(file, MARK, value, XattrFlags::empty());
+/// Whether a file is a volume: its mark or its bytes say so.
+pub(super) fn is_volume(file: &File) -> Result<bool, VolumeFailure> {
+    Ok(is_marked(file) || mode(&medium(file, false)?) == Mode::Block)
 }
-
-/// The mode that a file is marked with.
-pub(super) fn marked(file: &File) -> Option<Mode> {
-    let mut value = [0_u8; 8];
-    let len = rustix::fs::fgetxattr(file, MARK, &mut value).ok()?;
-    match value.get(..len)? {
-        FILE => Some(Mode::File),
-        DAX => Some(Mode::Dax),
-        _ => None,
-    }
-}
-
-/// Whether a file is marked as a volume.
-pub(super) fn is_marked(file: &File) -> bool {
-    marked(file).is_some()
-}
-
-const MARK: &str = "user.landfast.volume";
-const FILE: &[u8] = b"file";
-const DAX: &[u8] = b"dax";

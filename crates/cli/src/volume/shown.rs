@@ -13,8 +13,9 @@
 //!
 //! Spec: ours; MS-FSA §2.1.5.9 for the controls.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use block::{AnyAlignment, BlockDevice, BlockError, Extent, Geometry, State, Survives, Zeroing};
 use pmem::DurabilityClass;
@@ -28,12 +29,19 @@ pub(crate) struct DeviceFile {
     device: RwLock<AnyAlignment<Arc<dyn BlockDevice>>>,
     /// Bytes may have been lost: no flush succeeds any more.
     is_poisoned: AtomicBool,
+    /// When bytes were last changed, in nanoseconds since 1970. The file that stands for the device is not written to.
+    written_ns: AtomicU64,
 }
 
 impl DeviceFile {
     /// The file of a device that nobody else serves.
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device: RwLock::new(AnyAlignment::new(device)), is_poisoned: AtomicBool::new(false) }
+        Self {
+            device: RwLock::new(AnyAlignment::new(device)),
+            is_poisoned: AtomicBool::new(false),
+            // Who served it before may have written to it: it counts as changed once more.
+            written_ns: AtomicU64::new(now_ns()),
+        }
     }
 
     /// Whether the device takes no writes.
@@ -72,6 +80,17 @@ impl DeviceFile {
         self.device().geometry().size
     }
 
+    // The time moves before the change and after it: a reader between two looks at the time sees one of both.
+    fn change(
+        &self,
+        change: impl FnOnce(&AnyAlignment<Arc<dyn BlockDevice>>) -> Result<(), BlockError>,
+    ) -> Result<(), ShareError> {
+        self.written_ns.fetch_max(now_ns(), Ordering::AcqRel);
+        let changed = change(&self.device()).map_err(error_of);
+        self.written_ns.fetch_max(now_ns(), Ordering::AcqRel);
+        changed
+    }
+
     // The part of a span that lies in the device.
     fn within(&self, span: Span) -> Option<(u64, u64)> {
         let end = span.end.min(self.len());
@@ -91,6 +110,10 @@ impl Body for DeviceFile {
 
     fn size(&self) -> Result<u64, ShareError> {
         Ok(self.len())
+    }
+
+    fn last_write(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.written_ns.load(Ordering::Acquire)))
     }
 
     fn try_read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
@@ -130,7 +153,7 @@ impl Body for DeviceFile {
     ///
     /// A crash before the next flush leaves each sector old or new, where the device keeps sectors whole.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        self.device().write(offset, bytes, Survives::Placed).map_err(error_of)
+        self.change(|device| device.write(offset, bytes, Survives::Placed))
     }
 
     fn persist(&self, _flushes: &dyn Flushes) -> Result<(), ShareError> {
@@ -153,12 +176,12 @@ impl Body for DeviceFile {
     fn zero(&self, span: Span, is_sparse: bool) -> Result<(), ShareError> {
         let zeroing = if is_sparse { Zeroing::MayFree } else { Zeroing::KeepSpace };
         let Some((offset, len)) = self.within(span) else { return Ok(()) };
-        self.device().write_zeroes(offset, len, zeroing, Survives::Placed).map_err(error_of)
+        self.change(|device| device.write_zeroes(offset, len, zeroing, Survives::Placed))
     }
 
     fn trim(&self, span: Span, _is_sparse: bool) -> Result<(), ShareError> {
         let Some((offset, len)) = self.within(span) else { return Ok(()) };
-        self.device().trim(offset, len, Survives::Placed).map_err(error_of)
+        self.change(|device| device.trim(offset, len, Survives::Placed))
     }
 
     // What is not looked at any more counts as bytes: a client that reads them finds what is there.
@@ -228,6 +251,11 @@ impl BlockDevice for Closed {
     fn resize(&self, _size: u64) -> Result<u64, BlockError> {
         Err(CLOSED)
     }
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn error_of(error: BlockError) -> ShareError {
@@ -305,6 +333,23 @@ mod tests {
         assert_eq!(body.resize(1), Err(ShareError::Unsupported));
         assert!(matches!(body.mappable(), Err(MapRefusal::SectorAtomic)));
         assert!(body.kernel_file().is_none());
+    }
+
+    #[test]
+    fn each_change_of_bytes_moves_the_time_of_the_last_write() {
+        let (_directory, body) = file_device(1 << 20);
+        let all = Span { start: 0, end: u64::MAX };
+        let changes: [&dyn Fn() -> Result<(), ShareError>; 3] =
+            [&|| body.write_at(b"x", 0), &|| body.zero(all, true), &|| body.trim(all, true)];
+        for change in changes {
+            let before = body.last_write().unwrap();
+            change().unwrap();
+            assert!(body.last_write().unwrap() > before);
+            let after = body.last_write();
+            body.persist(&NoGroup).unwrap();
+            body.read_at(&mut Vec::new(), 10, 0).unwrap();
+            assert_eq!(body.last_write(), after, "no change");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Negotiated {
     pub cipher: Option<Cipher>,
     /// Whether the server insists on signatures.
     pub server_requires_signing: bool,
+    /// Whether both know the rules of POSIX, where that was asked for ([`ConnectOptions::posix`]).
+    pub posix: bool,
     read_size_max: u32,
     write_size_max: u32,
     transact_size_max: u32,
@@ -169,6 +171,7 @@ fn agree(
     }
     // MS-SMB2 §3.2.5.2: exactly one hash, and of the rest only algorithms that the client offered.
     let mut hash_agreed = dialect != Dialect::SMB_3_1_1;
+    let mut posix = false;
     for context in &answer.contexts {
         match context {
             NegotiateContext::PreauthIntegrity { hashes, .. } => {
@@ -182,6 +185,7 @@ fn agree(
                 let chosen = chosen_of(chosen, offered, |id| SigningAlgorithm::from_id(id.0))?;
                 signing = chosen.ok_or(ClientError::PeerNegotiation)?;
             }
+            NegotiateContext::Posix(_) => posix = options.posix,
             _ => {}
         }
     }
@@ -202,6 +206,7 @@ fn agree(
         signing,
         cipher,
         server_requires_signing: answer.security_mode.contains(SecurityMode::SIGNING_REQUIRED),
+        posix,
         read_size_max: cut(answer.read_size_max),
         write_size_max: cut(answer.write_size_max),
         transact_size_max: cut(answer.transact_size_max),

@@ -36,6 +36,10 @@ pub struct File {
 }
 
 impl File {
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// The id of this open at the server.
     pub fn id(&self) -> FileId {
         self.id

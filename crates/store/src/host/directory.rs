@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use super::error::HostError;
-use crate::ids::StoreId;
+use crate::ids::{KeyMark, StoreId};
 use crate::meta::record::{CopyState, RegionRecord, StoreRecord};
 use crate::meta::{Change, Meta, MetaError};
 
@@ -36,6 +36,7 @@ impl Directory {
     pub(super) fn take(path: &Path, name: &str, store: StoreId) -> Result<Self, HostError> {
         let failed = |source| HostError::Directory { path: path.into(), source };
         fs::create_dir_all(path).map_err(failed)?;
+        look(path)?;
         let lock = path.join(LOCK);
         let lock = File::options().create(true).truncate(false).write(true).open(lock);
         let lock = lock.map_err(failed)?;
@@ -115,17 +116,62 @@ impl Directory {
     }
 }
 
-/// The number of the store to which metadata belong: drawn by the first daemon.
+/// Whether a directory could be a daemon's: it is, or it is new or empty. Nothing is changed.
+///
+/// # Errors
+/// It could not.
+pub fn look(directory: &Path) -> Result<(), HostError> {
+    let failed = |source| HostError::Directory { path: directory.into(), source };
+    let found = match of_others(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => other.map_err(failed)?,
+    };
+    let path = directory.into();
+    found.map_or(Ok(()), |found| Err(HostError::ConfigForeign { path, found }))
+}
+
+/// A file of somebody else in a directory that no daemon has taken yet. Nothing else protects such a file from a daemon
+/// that makes and removes files there.
+fn of_others(directory: &Path) -> io::Result<Option<PathBuf>> {
+    if fs::exists(directory.join(OWNER))? {
+        return Ok(None);
+    }
+    for file in fs::read_dir(directory)? {
+        let name = file?.file_name();
+        // What a daemon leaves that was killed while it took the directory, and the top of a file system.
+        let is_known = [LOCK, OWNER_UNFINISHED, LOST_AND_FOUND].iter().any(|known| name == *known);
+        if !is_known {
+            return Ok(Some(directory.join(name)));
+        }
+    }
+    Ok(None)
+}
+
+/// What the first daemon of a store noted of it; none before there was a daemon.
+///
+/// # Errors
+/// The metadata cannot be read, or the record is damaged.
+pub fn record_of(meta: &dyn Meta) -> Result<Option<StoreRecord>, HostError> {
+    let entry = meta.get(STORE)?;
+    let record = entry.map(|entry| StoreRecord::parse(&entry.value)).transpose();
+    record.map_err(HostError::ConfigRecord)
+}
+
+/// The number of the store to which metadata belong: drawn by the first daemon, whose key is the store's.
 pub(super) fn store_of(
     meta: &dyn Meta,
+    key: KeyMark,
     draw: impl Fn() -> Result<StoreId, HostError>,
 ) -> Result<StoreId, HostError> {
     loop {
-        if let Some(entry) = meta.get(STORE)? {
-            let record = StoreRecord::parse(&entry.value);
-            return Ok(record.map_err(HostError::ConfigRecord)?.id);
+        if let Some(record) = record_of(meta)? {
+            // A daemon with another key would be chosen for pieces, and refuse everybody.
+            return match record.key {
+                Some(of) if of != key => Err(HostError::ConfigKey { store: record.id.to_string() }),
+                _ => Ok(record.id),
+            };
         }
-        let value = StoreRecord::new(draw()?).emit();
+        let value = StoreRecord::new(draw()?, key).emit();
         let put = Change { key: STORE, value: Some(&value), durable: true };
         // Whoever was first has made it; it is read in either case.
         meta.swap(put, &[(STORE, None)])?;
@@ -178,7 +224,59 @@ fn boot_id() -> Option<String> {
 
 const LOCK: &str = ".lock";
 const OWNER: &str = ".server";
+const OWNER_UNFINISHED: &str = ".server-new";
+const LOST_AND_FOUND: &str = "lost+found";
 const LOSSES: &str = ".losses";
 const BOOT: &str = ".boot";
 const CLEAN: &str = "clean";
 const STORE: &str = "store";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::FileMeta;
+
+    fn take(path: &Path) -> Result<Directory, HostError> {
+        Directory::take(path, "a", StoreId(1))
+    }
+
+    #[test]
+    fn a_directory_with_files_of_others_is_not_taken_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("notes.new"), "a note").unwrap();
+        let refused = take(directory.path()).unwrap_err();
+        assert!(refused.to_string().contains("notes.new"), "{refused}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_daemon_with_another_key_does_not_join_a_store() {
+        let directory = tempfile::tempdir().unwrap();
+        let meta = FileMeta::open(directory.path()).unwrap();
+        assert_eq!(record_of(&meta).unwrap(), None);
+        let draw = || Ok(StoreId(7));
+        assert_eq!(store_of(&meta, KeyMark(1), draw).unwrap(), StoreId(7));
+        assert_eq!(store_of(&meta, KeyMark(1), draw).unwrap(), StoreId(7));
+        let refused = store_of(&meta, KeyMark(2), draw).unwrap_err();
+        assert!(refused.to_string().contains("another key"), "{refused}");
+        // A store that an earlier version made knows no key.
+        let value = br#"{"format":1,"id":"0000000000000007"}"#;
+        let put = Change { key: STORE, value: Some(value), durable: true };
+        meta.swap(put, &[]).unwrap();
+        assert_eq!(store_of(&meta, KeyMark(2), draw).unwrap(), StoreId(7));
+    }
+
+    #[test]
+    fn a_new_directory_is_taken_and_so_is_one_that_a_crash_left_half_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        // The top of a file system of its own.
+        fs::create_dir(directory.path().join(LOST_AND_FOUND)).unwrap();
+        for left in [LOCK, OWNER_UNFINISHED] {
+            fs::write(directory.path().join(left), "").unwrap();
+        }
+        drop(take(directory.path()).unwrap());
+        fs::write(directory.path().join("notes"), "put there later").unwrap();
+        drop(take(directory.path()).unwrap());
+        drop(take(&directory.path().join("made/with/it")).unwrap());
+    }
+}

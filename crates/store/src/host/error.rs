@@ -50,6 +50,26 @@ pub enum HostError {
         /// Whose the metadata are.
         found: String,
     },
+    /// The directory is none of a store.
+    #[error(
+        "{} is no directory of a store, and {} lies in it: a daemon makes and removes files in its directory. Name one that \
+         is new or empty", path.display(), found.display()
+    )]
+    ConfigForeign {
+        /// The directory.
+        path: PathBuf,
+        /// A file in it.
+        found: PathBuf,
+    },
+    /// The key is none of the store.
+    #[error(
+        "store {store} has another key than this daemon was given, which would refuse every client: copy the key file of the \
+         store's first daemon"
+    )]
+    ConfigKey {
+        /// The store.
+        store: String,
+    },
     /// A daemon runs in the directory.
     #[error("a daemon is running in {}: stop it first, or take another directory", path.display())]
     ConfigInUse {

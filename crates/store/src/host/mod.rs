@@ -48,6 +48,7 @@ use crate::ids::{StoreId, is_name};
 use crate::meta::Meta;
 use crate::token::StoreKey;
 
+pub use self::directory::{look, record_of};
 pub use self::error::HostError;
 pub use self::maps::MAPPINGS_MAX;
 pub use self::notes::{CHANNELS_MAX, REGION_CHANNELS_MAX};
@@ -250,7 +251,7 @@ fn take_directory(options: &ServerOptions) -> Result<Directory, HostError> {
         options.environment.random.fill(&mut bytes).map_err(|_| HostError::Random)?;
         Ok(StoreId(u64::from_le_bytes(bytes).max(1)))
     };
-    let store = directory::store_of(&*options.meta, draw)?;
+    let store = directory::store_of(&*options.meta, options.key.mark(), draw)?;
     Directory::take(&options.directory, &options.name, store)
 }
 

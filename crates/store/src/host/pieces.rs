@@ -157,7 +157,7 @@ impl Pieces {
         let mut state = State::default();
         for file in fs::read_dir(directory)? {
             let path = file?.path();
-            if path.extension().is_some_and(|end| end == UNFINISHED) {
+            if is_unfinished(&path) {
                 // Its maker was killed, and nobody knows of it; its blocks are reserved.
                 fs::remove_file(&path)?;
                 continue;
@@ -349,6 +349,16 @@ fn read(path: &Path) -> io::Result<(File, Header)> {
     if is_whole && is_named { Ok((file, header)) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
+/// Whether a file has the name under which a daemon makes a piece. A file that merely ends so is somebody else's.
+fn is_unfinished(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let region = name.and_then(|name| name.strip_suffix(UNFINISHED)?.strip_suffix('.'));
+    region.is_some_and(|region| {
+        let number = u64::from_str_radix(region, 16).map(RegionId);
+        number.is_ok_and(|number| number.to_string() == region)
+    })
+}
+
 fn class_of(directory: &Path) -> io::Result<DurabilityClass> {
     let path = directory.join(".class");
     let file = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
@@ -420,6 +430,26 @@ mod tests {
         fs::write(&unfinished, [0; 5000]).unwrap();
         Pieces::open(directory.path(), None).unwrap();
         assert!(!unfinished.exists());
+    }
+
+    #[test]
+    fn a_daemon_removes_no_file_that_it_did_not_make() {
+        let directory = tempfile::tempdir().unwrap();
+        let of_others = [
+            "notes.new",
+            "0.new",
+            "sshd_config.new",
+            "00000000000000AB.new",
+            "00000000000000ab.new.new",
+        ];
+        let of_others = of_others.map(|name| directory.path().join(name));
+        for path in &of_others {
+            fs::write(path, "of somebody else").unwrap();
+        }
+        Pieces::open(directory.path(), None).unwrap();
+        for path in &of_others {
+            assert!(path.exists(), "{}", path.display());
+        }
     }
 
     #[test]

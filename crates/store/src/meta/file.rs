@@ -28,8 +28,11 @@ impl FileMeta {
     /// Opens the directory, and makes it where it is missing.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system refuses, or the directory holds files of somebody else.
     pub fn open(directory: &Path) -> Result<Self, MetaError> {
+        if let Some(found) = of_others(directory).map_err(failed(directory))? {
+            return Err(MetaError::ConfigForeign { path: directory.into(), found });
+        }
         let records = directory.join(RECORDS);
         fs::create_dir_all(&records).map_err(failed(&records))?;
         Ok(Self { directory: directory.into() })
@@ -68,9 +71,13 @@ impl FileMeta {
             File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let file = opened.map_err(failed(&path))?;
         let mut bytes = [0; 8];
-        // A file that was just made is empty: the last version is 0.
         let read = file.read_at(&mut bytes, 0).map_err(failed(&path))?;
-        let last = if read == bytes.len() { u64::from_le_bytes(bytes) } else { 0 };
+        let last = match file.metadata().map_err(failed(&path))?.len() {
+            // A file that was just made is empty.
+            0 => 0,
+            VERSION_LEN if read == bytes.len() => u64::from_le_bytes(bytes),
+            _ => return Err(MetaError::MediaGarbled(path)),
+        };
         let next = last.max(known) + 1;
         file.write_all_at(&next.to_le_bytes(), 0).map_err(failed(&path))?;
         Ok(next)
@@ -166,6 +173,40 @@ impl Meta for FileMeta {
     }
 }
 
+/// A file of somebody else in a directory that holds no metadata: names such as `versions` and `new` are not this module's alone.
+fn of_others(directory: &Path) -> io::Result<Option<PathBuf>> {
+    let entries = |path: &Path| match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    };
+    let records = directory.join(RECORDS);
+    if let Some(mut records) = entries(&records)? {
+        // One tells for all. Where there is none the file of versions tells before it is written to.
+        let Some(first) = records.next() else { return Ok(None) };
+        let path = first?.path();
+        let mut begin = Vec::new();
+        let read = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?.take(MAGIC_LEN).read_to_end(&mut begin)?,
+        };
+        // A loss of power leaves empty ones.
+        return Ok((read > 0 && begin != MAGIC.as_bytes()).then_some(path));
+    }
+    for file in entries(directory)?.into_iter().flatten() {
+        let file = file?;
+        // The key may be copied there before, and the directory may be the top of a file system.
+        if ![KEY, LOST_AND_FOUND].iter().any(|known| file.file_name() == *known) {
+            // Unless another process has made the metadata meanwhile.
+            return if fs::exists(&records)? {
+                of_others(directory)
+            } else {
+                Ok(Some(file.path()))
+            };
+        }
+    }
+    Ok(None)
+}
+
 fn parse(bytes: &[u8]) -> Option<Entry> {
     let rest = bytes.strip_prefix(MAGIC.as_bytes())?;
     let end = rest.iter().position(|byte| *byte == b'\n')?;
@@ -179,7 +220,11 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MetaError + use<> {
 }
 
 const RECORDS: &str = "records";
+const KEY: &str = "key";
+const LOST_AND_FOUND: &str = "lost+found";
 const MAGIC: &str = "landfast-store-meta 1 ";
+const MAGIC_LEN: u64 = MAGIC.len() as u64;
+const VERSION_LEN: u64 = 8;
 /// Bytes of a file that are read at most: a record and its first line.
 const FILE_MAX: u64 = 2 << 20;
 
@@ -204,6 +249,38 @@ mod tests {
         assert!(third > second, "a version is never given twice");
         assert_eq!(meta.list("a/").unwrap().len(), 1);
         assert_eq!(meta.list("b/").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_directory_with_files_of_others_takes_no_metadata_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let versions = directory.path().join("versions");
+        fs::write(&versions, "my versions file").unwrap();
+        let refused = FileMeta::open(directory.path()).unwrap_err();
+        assert!(refused.to_string().contains("versions"), "{refused}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        // Nor one that has records of something else.
+        fs::create_dir(directory.path().join(RECORDS)).unwrap();
+        fs::write(directory.path().join(RECORDS).join("1999"), "of a choir").unwrap();
+        FileMeta::open(directory.path()).unwrap_err();
+        // Nor is the file of others written over where there is no record to tell.
+        fs::remove_file(directory.path().join(RECORDS).join("1999")).unwrap();
+        if let Ok(meta) = FileMeta::open(directory.path()) {
+            let put = Change { key: "a", value: Some(b"one"), durable: false };
+            meta.swap(put, &[("a", None)]).unwrap_err();
+        }
+        assert_eq!(fs::read(&versions).unwrap(), b"my versions file");
+    }
+
+    #[test]
+    fn metadata_are_made_beside_a_key_that_was_copied_there() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("key"), "00").unwrap();
+        drop(FileMeta::open(directory.path()).unwrap());
+        let meta = FileMeta::open(directory.path()).unwrap();
+        let put = Change { key: "a", value: Some(b"one"), durable: false };
+        meta.swap(put, &[("a", None)]).unwrap().unwrap();
+        drop(FileMeta::open(directory.path()).unwrap());
     }
 
     #[test]

@@ -62,6 +62,16 @@ pub enum MetaError {
         /// What was named.
         place: String,
     },
+    /// The directory is none of a store.
+    #[error(
+        "{} holds no metadata of a store, and {} lies in it: name a directory that is new or empty", path.display(), found.display()
+    )]
+    ConfigForeign {
+        /// The directory.
+        path: PathBuf,
+        /// A file in it.
+        found: PathBuf,
+    },
     /// The file system refused.
     #[error("metadata {}: {source}", path.display())]
     HostFile {

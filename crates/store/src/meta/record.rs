@@ -9,7 +9,7 @@ use pmem::DurabilityClass;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ids::{ClientId, RegionId, StoreId, is_name};
+use crate::ids::{ClientId, KeyMark, RegionId, StoreId, is_name};
 use crate::layout::Striping;
 
 /// A region: where its bytes are.
@@ -174,12 +174,15 @@ pub struct StoreRecord {
     pub format: u32,
     /// Its number.
     pub id: StoreId,
+    /// Of which key it is; none in a store that an earlier version made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyMark>,
 }
 
 impl StoreRecord {
     /// The record of a store.
-    pub fn new(id: StoreId) -> Self {
-        Self { format: FORMAT, id }
+    pub fn new(id: StoreId, key: KeyMark) -> Self {
+        Self { format: FORMAT, id, key: Some(key) }
     }
 
     /// Reads a record.

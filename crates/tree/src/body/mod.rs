@@ -28,6 +28,7 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pmem::{CommitGroup, DurabilityClass, MapError, Medium, OpenOptions};
 use thiserror::Error;
@@ -49,6 +50,12 @@ pub trait Body: Send + Sync + fmt::Debug {
 
     /// The end of the bytes.
     fn size(&self) -> Result<u64, ShareError>;
+
+    /// When the bytes were last changed, since 1970, where the inode that stands for them does not know: its times do not move
+    /// with bytes that lie elsewhere.
+    fn last_write(&self) -> Option<Duration> {
+        None
+    }
 
     /// The bytes that the body occupies, also those behind its end. To free them is work that grows with their
     /// number.

@@ -55,8 +55,14 @@ pub(super) fn run(options: &DemoSort, asked: &Asked) -> Result<(), Failure> {
     let made = each(&inputs, |at, path| generate(path, parts[at].clone()))?;
     let wanted = made.into_iter().reduce(Summary::then).unwrap_or_default();
     let mut arms = vec![Arm::Files, Arm::Store { directory: directory.path().join("store") }];
-    if let Some(flash) = &options.flash {
-        arms.push(Arm::Store { directory: flash.join("landfast-sort-store") });
+    // Drawn, as what is removed at the end has to be nobody's.
+    let on_flash = options.flash.as_ref().map(|flash| {
+        let made = tempfile::Builder::new().prefix("landfast-sort-store-").tempdir_in(flash);
+        made.map_err(Failure::local("cannot make a directory in", flash))
+    });
+    let on_flash = on_flash.transpose()?;
+    if let Some(flash) = &on_flash {
+        arms.push(Arm::Store { directory: flash.path().join("store") });
     }
     let mut rows = Vec::new();
     for arm in &arms {

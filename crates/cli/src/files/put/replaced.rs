@@ -10,6 +10,7 @@ use smb::info::{FileAttributes, FileInfoClass, FileName, SecurityInformation};
 use super::source::Source;
 use crate::failure::Failure;
 use crate::files::{check_directory, last_name};
+use crate::output;
 
 /// The properties that the new file takes over.
 pub(super) struct Replaced {
@@ -24,6 +25,7 @@ pub(super) async fn look(
     source: &Source,
 ) -> Result<Option<Replaced>, Failure> {
     let mut found = Replaced::at(client, url).await?;
+    let mut is_named_by_source = false;
     check_directory(url, found.as_ref().map(|found| found.stat))?;
     if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
         let name = source.name()?.ok_or_else(|| Failure::Unfit {
@@ -33,6 +35,7 @@ pub(super) async fn look(
         })?;
         url.path = if url.path.is_empty() { name } else { format!("{}/{name}", url.path) };
         url.is_directory = false;
+        is_named_by_source = true;
         found = Replaced::at(client, url).await?;
     }
     let refused = |why| Failure::Unfit { action: "cannot replace", what: url.to_string(), why };
@@ -47,6 +50,9 @@ pub(super) async fn look(
         ));
     }
     let Some(replaced) = &found else { return Ok(None) };
+    if is_named_by_source {
+        refuse_other_spelling(client, url).await?;
+    }
     if replaced.stat.is_directory() {
         return Err(refused("it is a directory"));
     }
@@ -64,6 +70,23 @@ pub(super) async fn look(
         Err(_) => {}
     }
     Ok(found)
+}
+
+/// A copy into a directory has the name of its source, and two sources may differ by case alone: `readme` is not to replace
+/// `Readme`. Whoever names the file in the URL means the file that the server finds by that name.
+async fn refuse_other_spelling(client: &Client, url: &SmbUrl) -> Result<(), Failure> {
+    let there = spelled(client, &url.path).await.map_err(Failure::remote("cannot write", url))?;
+    match there.filter(|there| last_name(there) != last_name(&url.path)) {
+        None => Ok(()),
+        Some(there) => Err(Failure::Unfit {
+            action: "cannot replace",
+            what: format!(
+                "{url}, which is {} there",
+                output::shown(&last_name(&there).to_string_lossy())
+            ),
+            why: "the server ignores case, and these may be two files: to replace it write its name at the end of the URL",
+        }),
+    }
 }
 
 /// Whether a name denotes a symbolic link, as far as the server shows its links.
