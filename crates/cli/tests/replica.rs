@@ -104,6 +104,22 @@ fn a_topology_is_measured_between_two_processes_and_written_as_json_and_a_page()
 }
 
 #[test]
+fn a_measurement_whose_files_cannot_be_written_ends_before_it_begins() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // Nobody would answer: whoever measured first would say that.
+    create(disk.path(), ["127.0.0.1:0", "127.0.0.1:1"]);
+    for option in ["--json", "--html"] {
+        let words = ["test-topology", "db.toml", "alpha", "--seconds", "1", option, "none/such"];
+        let refused = landfast(disk.path(), &words);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("none/such"), "{said}");
+    }
+    // What was begun is not left.
+    let left = fs::read_dir(disk.path()).unwrap().map(|it| it.unwrap().file_name());
+    assert!(left.into_iter().all(|name| name.to_string_lossy().starts_with("db.toml")));
+}
+
+#[test]
 fn a_measurement_that_nobody_answers_says_what_to_start() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Port 1 of loopback: nobody listens there.
@@ -193,4 +209,157 @@ fn an_exported_group_is_made_again_with_every_key_of_its_file() {
     assert!(made.success());
     assert_eq!(fs::read_to_string(&file).unwrap().trim_end(), before.trim_end());
     assert!(script.ends_with("prepare db.toml alpha\nlandfast replica prepare db.toml beta\n"));
+}
+
+/// Ports that are free now, each asked for while the others are held.
+fn free_addresses() -> [String; 2] {
+    let held = [0, 1].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    held.map(|listener| listener.local_addr().unwrap().to_string())
+}
+
+/// A group of two members that run, alpha the source, beta in sync.
+fn running_group(disk: &Path) -> [Running; 2] {
+    let addresses = free_addresses();
+    create(disk, [&addresses[0], &addresses[1]]);
+    let members = ["alpha", "beta"].map(|name| {
+        assert!(landfast(disk, &["prepare", "db.toml", name]).status.success());
+        let words = ["serve", "db.toml", name];
+        Running::until(disk, &words, &format!("member {name} at")).0
+    });
+    let (is_done, text) = said(disk, &["promote", "db.toml", "--at", "alpha", "--force"]);
+    assert!(is_done, "{text}");
+    until_in_sync(disk);
+    members
+}
+
+fn until_in_sync(disk: &Path) {
+    loop {
+        let (_, text) = said(disk, &["status", "db.toml", "--at", "alpha", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+        if status["in_sync"].as_array().is_some_and(|all| all.len() == 2) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn said(disk: &Path, words: &[&str]) -> (bool, String) {
+    let done = landfast(disk, words);
+    let text = [done.stdout, done.stderr].concat();
+    (done.status.success(), String::from_utf8(text).unwrap())
+}
+
+fn change(file: &Path, changes: &[(&str, &str)]) {
+    let text = fs::read_to_string(file).unwrap();
+    let changed = changes.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
+    assert_ne!(changed, text);
+    fs::write(file, changed).unwrap();
+}
+
+#[test]
+fn a_file_that_is_applied_again_changes_members_that_run_and_names_what_it_cannot() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    let _members = running_group(disk);
+    let apply = |more: &[&str]| said(disk, &[&["apply", "db.toml"][..], more].concat());
+    let (is_done, text) = apply(&["--at", "beta"]);
+    assert!(is_done && text.contains("nothing differs"), "{text}");
+    let changes = [
+        ("window = \"16M\"", "window = \"32M\""),
+        ("compression = \"none\"", "compression = \"lz4\""),
+        ("size = \"1M\"", "size = \"2M\""),
+        ("read_lease_ms = 2000", "read_lease_ms = 4000"),
+    ];
+    let file = disk.join("db.toml");
+    change(&file, &changes);
+    // A look changes nothing, and says with its status that something would be left.
+    for _ in 0..2 {
+        let (is_done, text) = apply(&["--at", "alpha", "--dry-run"]);
+        assert!(!is_done && text.contains("window: 16M -> 32M, would be in force"), "{text}");
+        assert!(text.contains("read_lease_ms: 2000 -> 4000, with the next start"), "{text}");
+    }
+    let (is_done, text) = apply(&["--at", "beta"]);
+    assert!(!is_done && text.contains("the source makes a volume longer"), "{text}");
+    let (is_done, text) = apply(&["--at", "alpha"]);
+    assert!(!is_done && text.contains("window: 16M -> 32M, in force now"), "{text}");
+    assert!(text.contains("volume data: size: 1M -> 2M, in force now"), "{text}");
+    assert!(text.contains("not in force: read_lease_ms\n"), "{text}");
+    // What is in force differs no more.
+    let (is_done, text) = apply(&["--at", "alpha", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(text.split("\nlandfast").next().unwrap())
+        .unwrap_or_else(|_| panic!("{text}"));
+    assert!(!is_done);
+    assert_eq!(answer["changes"].as_array().unwrap().len(), 1, "{text}");
+    change(&file, &[("read_lease_ms = 4000", "read_lease_ms = 2000")]);
+    let (is_done, text) = apply(&["--at", "alpha"]);
+    assert!(is_done && text.contains("nothing differs"), "{text}");
+    // The file of another group is taken in no part.
+    change(&file, &[("id = \"", "id = \"0"), ("window = \"32M\"", "window = \"64M\"")]);
+    let text = fs::read_to_string(&file).unwrap();
+    let id = text.lines().find(|line| line.starts_with("id = ")).unwrap();
+    fs::write(&file, text.replace(id, &format!("{}\"", &id[..id.len() - 2]))).unwrap();
+    let (is_done, text) = apply(&["--at", "alpha"]);
+    assert!(!is_done && text.contains("not changed: that is the file of another group"), "{text}");
+    assert!(text.contains("window: 32M -> 64M, not changed"), "{text}");
+}
+
+#[test]
+fn keys_that_are_set_are_in_the_file_and_in_force_and_others_are_refused() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    let _members = running_group(disk);
+    let file = disk.join("db.toml");
+    change(&file, &[("window = ", "# as the line needs it\nwindow = ")]);
+    let set =
+        |more: &[&str]| said(disk, &[&["set", "db.toml", "--at", "alpha"][..], more].concat());
+    let (is_done, text) = set(&["window=32M", "rpo_ms=500"]);
+    assert!(is_done && text.contains("window: 16M -> 32M, in force now"), "{text}");
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.contains("# as the line needs it\nwindow = \"32M\"\n"), "{written}");
+    let (is_done, text) = set(&["beta", "mode=async"]);
+    assert!(is_done && text.contains("member beta: mode: sync -> async"), "{text}");
+    let (_, text) = said(disk, &["status", "db.toml", "--at", "alpha", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["replicas"][0]["mode"], "async", "{text}");
+    let written = fs::read_to_string(&file).unwrap();
+    for wrong in
+        [&["log_size=64M"][..], &["window=1"], &["no_such_key=1"], &["gamma", "mode=sync"], &[]]
+    {
+        let (is_done, text) = set(wrong);
+        assert!(!is_done, "{wrong:?}: {text}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), written, "{wrong:?}");
+    }
+    // The order in which members get it matters: the source is the first that waits for all.
+    let (is_done, text) = said(disk, &["set", "db.toml", "--at", "beta", "least_in_sync=2"]);
+    assert!(!is_done && text.contains("the source has to have it before"), "{text}");
+    let (is_done, text) = set(&["least_in_sync=2", "beta=1"]);
+    assert!(!is_done, "{text}");
+    let (is_done, text) = set(&["rpo_ms=", "least_in_sync=2"]);
+    assert!(is_done && text.contains("rpo_ms: 500 -> none"), "{text}");
+    let (is_done, text) = set(&["least_in_sync=1"]);
+    assert!(!is_done && text.contains("--others-have-it"), "{text}");
+}
+
+#[test]
+fn a_verification_waits_for_its_end_and_its_status_says_whether_something_differed() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    let mut members = running_group(disk);
+    let verify =
+        |more: &[&str]| said(disk, &[&["verify", "db.toml", "--at", "alpha"][..], more].concat());
+    let (is_done, text) = verify(&[]);
+    assert!(is_done && text.contains("0 differed"), "{text}");
+    let volume = fs::File::options().write(true).open(disk.join("beta/data.volume")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&volume, &[7; 512], 70_000).unwrap();
+    let (is_done, text) = verify(&[]);
+    assert!(!is_done && text.contains("1 ranges differed"), "{text}");
+    until_in_sync(disk);
+    let (is_done, text) = verify(&[]);
+    assert!(is_done, "{text}");
+    let (is_done, text) = verify(&["--no-wait"]);
+    assert!(is_done && text.contains("are ordered"), "{text}");
+    // A member that is away has not compared.
+    drop(std::mem::replace(&mut members[1], Running(Command::new("true").spawn().unwrap())));
+    let (is_done, text) = verify(&[]);
+    assert!(!is_done && text.contains("beta (WaitingForDestination)"), "{text}");
 }

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use rdma::{PollPolicy, ProviderChoice};
 use replica::core::{Config, Congestion, Mode};
 use replica::one_sided::OneSidedOptions;
-use replica::wire::LinkOptions;
+use replica::runtime::{Rpo, Settings};
+use replica::wire::{CONNECTIONS_MAX, LinkOptions, Policy};
 use replica::{GroupId, MemberId};
 use serde::{Deserialize, Serialize};
 
 use super::ReplicaFailure;
-use super::args;
 
 /// What the file says.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -68,6 +68,9 @@ pub(crate) struct GroupFile {
     /// Bytes that a link carries in a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bandwidth: Option<Size>,
+    /// Connections of a link; more than one go on when one is cut, and share what is sent.
+    #[serde(default = "one_connection", skip_serializing_if = "is_one")]
+    pub(crate) connections: usize,
     /// A file that records who is the source, for members on one machine.
     #[serde(default)]
     pub(crate) witness_file: Option<PathBuf>,
@@ -272,22 +275,23 @@ impl From<RdmaProvider> for ProviderChoice {
     }
 }
 
+impl From<Compression> for Policy {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::None,
+            Compression::Lz4 => Self::Lz4,
+            Compression::Zstd => Self::Zstd,
+            Compression::Adaptive => Self::Adaptive,
+        }
+    }
+}
+
 impl From<EntryMode> for Mode {
     fn from(mode: EntryMode) -> Self {
         match mode {
             EntryMode::Sync => Self::Sync,
             EntryMode::SemiSync => Self::SemiSync,
             EntryMode::Async => Self::Async,
-        }
-    }
-}
-
-impl From<args::Mode> for Mode {
-    fn from(mode: args::Mode) -> Self {
-        match mode {
-            args::Mode::Sync => Self::Sync,
-            args::Mode::SemiSync => Self::SemiSync,
-            args::Mode::Async => Self::Async,
         }
     }
 }
@@ -305,10 +309,20 @@ impl Group {
     pub(crate) fn read(path: &Path) -> Result<Self, ReplicaFailure> {
         let text = fs::read_to_string(path)
             .map_err(|source| ReplicaFailure::File { path: path.to_owned(), source })?;
-        let file: GroupFile = toml::from_str(&text).map_err(|source| ReplicaFailure::Syntax {
+        Self::of_text(path, &text)
+    }
+
+    /// The group that a text describes, which is that of the file or to be.
+    pub(super) fn of_text(path: &Path, text: &str) -> Result<Self, ReplicaFailure> {
+        let file: GroupFile = toml::from_str(text).map_err(|source| ReplicaFailure::Syntax {
             path: path.to_owned(),
             source: Box::new(source),
         })?;
+        Self::of_file(path, file)
+    }
+
+    /// The group of what a file says, once that is checked.
+    pub(super) fn of_file(path: &Path, file: GroupFile) -> Result<Self, ReplicaFailure> {
         let wrong = |why: String| ReplicaFailure::Group { path: path.to_owned(), why };
         let id = parse_id(&file.id)
             .ok_or_else(|| wrong("id: write 32 hexadecimal digits".to_owned()))?;
@@ -322,9 +336,18 @@ impl Group {
         file: &GroupFile,
         replaces: bool,
     ) -> Result<(), ReplicaFailure> {
-        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
         file.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
         let text = toml::to_string_pretty(file).expect("a table of plain values");
+        Self::write_text(path, &text, replaces)
+    }
+
+    /// [`Group::write`], of a text that has been checked.
+    pub(super) fn write_text(
+        path: &Path,
+        text: &str,
+        replaces: bool,
+    ) -> Result<(), ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let mut beside = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
@@ -403,10 +426,29 @@ impl Group {
 }
 
 impl Group {
+    /// What of a member's settings may change while it runs.
+    pub(crate) fn settings(&self, me: &MemberEntry) -> Settings {
+        Settings {
+            tuning: self.config(me).tuning(),
+            compression: self.file.compression.into(),
+            rpo: self.rpo(),
+            bandwidth: self.file.bandwidth.and_then(|bandwidth| NonZeroU64::new(bandwidth.0)),
+        }
+    }
+
+    /// How far asynchronous members may be behind.
+    pub(crate) fn rpo(&self) -> Option<Rpo> {
+        self.file.rpo_ms.map(|ms| Rpo {
+            age_ns: ms.saturating_mul(1_000_000),
+            throttles: self.file.rpo_throttle,
+        })
+    }
+
     /// How a member makes links.
     pub(crate) fn links(&self, me: &MemberEntry) -> LinkOptions {
         let bandwidth = self.file.bandwidth.and_then(|bandwidth| NonZeroU64::new(bandwidth.0));
-        LinkOptions { local: me.from, bandwidth }
+        let connections = self.file.connections;
+        LinkOptions { local: me.from, bandwidth: bandwidth.into(), connections }
     }
 
     /// How records go from log to log, if by RDMA; `link` is where the member listens for links.
@@ -585,6 +627,12 @@ impl GroupFile {
         if self.transport == Transport::Rdma && self.bandwidth.is_some() {
             return Err("bandwidth: a cap is kept by TCP alone, not by RDMA".to_owned());
         }
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            return Err(format!("connections: 1 to {CONNECTIONS_MAX} are possible"));
+        }
+        if self.transport == Transport::Rdma && self.connections > 1 {
+            return Err("connections: records that go by RDMA have one connection; several are of `transport = \"tcp\"`".to_owned());
+        }
         if self.bandwidth.is_some_and(|bandwidth| bandwidth.0 < BANDWIDTH_LEAST) {
             return Err(format!("bandwidth: {} at least", Size(BANDWIDTH_LEAST).text()));
         }
@@ -650,6 +698,15 @@ const fn one() -> u32 {
     1
 }
 
+pub(crate) const fn one_connection() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_one(connections: &usize) -> bool {
+    *connections == 1
+}
+
 const fn lease() -> u64 {
     5
 }
@@ -682,10 +739,10 @@ const READ_LEASE_MS: std::ops::RangeInclusive<u64> = 400..=60_000;
 const COPY_WINDOW: u64 = 8 << 20;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn file() -> GroupFile {
+    pub(in crate::replica) fn file() -> GroupFile {
         GroupFile {
             name: "db".to_owned(),
             id: "00112233445566778899aabbccddeeff".to_owned(),
@@ -704,6 +761,7 @@ mod tests {
             links_are_private: false,
             rdma_provider: RdmaProvider::Soft,
             bandwidth: None,
+            connections: 1,
             witness_file: None,
             etcd: None,
             units: Vec::new(),
@@ -739,7 +797,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 12] = [
+        let wrong: [(&str, Change); 13] = [
+            ("connections: 1 to 8", |file| file.connections = 9),
             ("links_are_private", |file| file.transport = Transport::Rdma),
             ("1M at least", |file| file.bandwidth = Some(Size(1))),
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),

@@ -9,14 +9,21 @@
 //!   control  the socket by which a running member is asked, both ends
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
+//!   differences  what differs between two files of a group, and what can change while a member runs
+//!   apply    has a member take another file
+//!   edit     changes a key in the text of a file
+//!   verify   waits for a comparison
 //!   show     what a member says, as text
 //!   topology  what two machines are good for, before
 //! ```
 
+mod apply;
 pub(crate) mod args;
 mod ask;
 mod automatic;
 mod control;
+mod differences;
+mod edit;
 mod failure;
 mod front;
 mod group;
@@ -24,6 +31,7 @@ mod prepare;
 mod serve;
 mod show;
 mod topology;
+mod verify;
 mod views;
 
 pub(crate) use failure::ReplicaFailure;
@@ -42,6 +50,9 @@ pub(crate) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         ReplicaCommand::Serve(serve) => serve::run(serve),
         ReplicaCommand::Export(export) => prepare::export(export),
         ReplicaCommand::TestTopology(test) => topology::run(test),
+        ReplicaCommand::Apply(options) => apply::run(options),
+        ReplicaCommand::Set(options) => apply::set(options),
+        ReplicaCommand::Verify(options) => verify::run(options),
         other => ask::run(other),
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         links_are_private: false,
         rdma_provider: RdmaProvider::Soft,
         bandwidth: None,
+        connections: super::group::one_connection(),
         witness_file: None,
         etcd: None,
         units: Vec::new(),
