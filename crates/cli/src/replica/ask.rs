@@ -192,22 +192,7 @@ impl Answers {
                 self.wish(Wish::SetMode(MemberId(member), mode.into()))
             }
             Asked::Verify { volume } => self.verify(volume.as_deref()),
-            Asked::Resize { volume, size } => {
-                let at = self
-                    .in_force
-                    .group()
-                    .file
-                    .volumes
-                    .iter()
-                    .position(|entry| entry.name == volume);
-                let at = at.and_then(|at| u8::try_from(at).ok());
-                let at = at.ok_or_else(|| ReplicaFailure::NoVolume(volume).to_string())?;
-                let bytes = self.member.resize(at, size).map_err(|error| match error {
-                    ResizeError::Block(error) => said(error),
-                    error => error.to_string(),
-                })?;
-                Ok(json!({"bytes": bytes}))
-            }
+            Asked::Resize { volume, size } => self.resize(volume, size),
             Asked::Mark { name } => {
                 check_mark(&name)?;
                 let lsn = self.member.mark(&name).map_err(said)?;
@@ -229,6 +214,17 @@ impl Answers {
                 self.in_force.take(&self.member, &self.name, *file, how)
             }
         }
+    }
+
+    fn resize(&self, volume: String, size: u64) -> Result<Value, String> {
+        let at = self.in_force.group().file.volumes.iter().position(|entry| entry.name == volume);
+        let at = at.and_then(|at| u8::try_from(at).ok());
+        let at = at.ok_or_else(|| ReplicaFailure::NoVolume(volume).to_string())?;
+        let bytes = self.member.resize(at, size).map_err(|error| match error {
+            ResizeError::Block(error) => said(error),
+            error => error.to_string(),
+        })?;
+        Ok(json!({"bytes": bytes}))
     }
 
     fn nonce(&self) -> Result<u64, String> {

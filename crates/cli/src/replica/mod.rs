@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   group    the file that describes a group
+//!   values   values of its keys
 //!   prepare  makes the file, and a member's log and volumes
 //!   serve    runs a member
 //!   front    offers its volumes
@@ -31,6 +32,7 @@ mod prepare;
 mod serve;
 mod show;
 mod topology;
+mod values;
 mod verify;
 mod views;
 

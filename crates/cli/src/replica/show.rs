@@ -187,9 +187,15 @@ pub(super) fn status(group: &Group, answer: &Value) -> String {
         let views: Vec<String> = views.iter().map(ToString::to_string).collect();
         let _ = writeln!(out, "views: {}", views.join(", "));
     }
+    replicas(&mut out, group, answer);
+    out
+}
+
+/// What a source says of the others.
+fn replicas(out: &mut String, group: &Group, answer: &Value) {
     let replicas = answer["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
     if replicas.is_empty() {
-        return out;
+        return;
     }
     let _ = writeln!(
         out,
@@ -221,7 +227,6 @@ pub(super) fn status(group: &Group, answer: &Value) -> String {
             let _ = writeln!(out, "  by {rdma}");
         }
     }
-    out
 }
 
 /// Events as text.

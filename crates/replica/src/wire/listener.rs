@@ -302,8 +302,10 @@ fn take_in(greeting: &Greeting) -> Result<Option<Link>, LinkError> {
     if !begins {
         return Ok(None);
     }
+    // Dropped, a link ends.
+    let link = Link::several(&bundle);
     bundle.beat()?;
-    Ok(Some(Link::several(&bundle)))
+    Ok(Some(link))
 }
 
 /// Whether the other end has gone already, or nothing was there to accept.

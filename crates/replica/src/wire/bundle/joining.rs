@@ -36,7 +36,7 @@ pub(in crate::wire) fn dial<A: AsRef<str>>(
     let (sender, receiver) = dial_one_of(addresses, identity, member, options, Some(of))?;
     let bundle = Bundle::new(member, sender.socket().peer(), Pace::shared(options));
     bundle.attach(0, sender, receiver)?;
-    bundle.beat()?;
+    let begun = bundle.beat();
     let addresses: Vec<String> = addresses.iter().map(|it| it.as_ref().to_owned()).collect();
     let maker = Maker {
         bundle: Arc::downgrade(&bundle),
@@ -45,7 +45,9 @@ pub(in crate::wire) fn dial<A: AsRef<str>>(
         options: options.clone(),
         link,
     };
-    threads::apart("dials", move || maker.run())?;
+    let begun = begun.and_then(|()| threads::apart("dials", move || maker.run()));
+    // Its threads would go on.
+    begun.inspect_err(|_| bundle.close())?;
     Ok(bundle)
 }
 
