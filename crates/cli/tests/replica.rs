@@ -363,3 +363,112 @@ fn a_verification_waits_for_its_end_and_its_status_says_whether_something_differ
     let (is_done, text) = verify(&[]);
     assert!(!is_done && text.contains("beta (WaitingForDestination)"), "{text}");
 }
+
+#[test]
+fn members_added_at_once_are_all_there_and_a_link_to_the_file_stays() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    create(disk, ["127.0.0.1:0", "127.0.0.1:1"]);
+    fs::create_dir(disk.join("real")).unwrap();
+    fs::rename(disk.join("db.toml"), disk.join("real/db.toml")).unwrap();
+    std::os::unix::fs::symlink("real/db.toml", disk.join("db.toml")).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            scope.spawn(move || {
+                let member = format!("m{number}=127.0.0.1:{},/srv/m{number}", 7000 + number);
+                let (is_done, text) = said(disk, &["add", "db.toml", &member]);
+                assert!(is_done, "{text}");
+            });
+        }
+    });
+    assert!(fs::symlink_metadata(disk.join("db.toml")).unwrap().is_symlink());
+    let text = fs::read_to_string(disk.join("real/db.toml")).unwrap();
+    let numbers = (0..8).filter(|it| text.contains(&format!("number = {it}\n"))).count();
+    assert_eq!((text.matches("[[member]]").count(), numbers), (8, 8), "{text}");
+    let (is_done, text) = said(disk, &["remove", "db.toml", "m3"]);
+    assert!(is_done, "{text}");
+    assert!(fs::symlink_metadata(disk.join("db.toml")).unwrap().is_symlink());
+}
+
+#[test]
+fn a_suspended_member_stays_suspended_over_a_restart_of_the_source() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    let mut members = running_group(disk);
+    let (is_done, text) = said(disk, &["suspend", "db.toml", "beta", "--at", "alpha"]);
+    assert!(is_done, "{text}");
+    let state = || {
+        let (_, text) = said(disk, &["status", "db.toml", "--at", "alpha", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&text).ok()?;
+        Some((status["state"].clone(), status["replicas"][0]["state"].clone()))
+    };
+    drop(std::mem::replace(&mut members[0], Running(Command::new("true").spawn().unwrap())));
+    members[0] = Running::until(disk, &["serve", "db.toml", "alpha"], "member alpha at").0;
+    loop {
+        if let Some((own, of_beta)) = state() {
+            assert_eq!(of_beta, "Suspended");
+            if own == "Serving" {
+                break;
+            }
+        }
+        std::thread::yield_now();
+    }
+    let (is_done, text) = said(disk, &["resume", "db.toml", "beta", "--at", "alpha"]);
+    assert!(is_done, "{text}");
+    until_in_sync(disk);
+}
+
+/// A client of NBD that has asked for a write of 4096 bytes, and not waited for its answer.
+fn a_write_under_way(socket: &Path) -> std::os::unix::net::UnixStream {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+    // Fixed new style, no zeroes; the export by its name.
+    stream.write_all(&3_u32.to_be_bytes()).unwrap();
+    let name = b"data";
+    let option = [&b"IHAVEOPT"[..], &1_u32.to_be_bytes(), &4_u32.to_be_bytes(), name].concat();
+    stream.write_all(&option).unwrap();
+    let mut export = [0; 10];
+    stream.read_exact(&mut export).unwrap();
+    let head = [
+        &0x2560_9513_u32.to_be_bytes()[..],
+        &0_u16.to_be_bytes(),
+        &1_u16.to_be_bytes(),
+        &7_u64.to_be_bytes(),
+        &0_u64.to_be_bytes(),
+        &4096_u32.to_be_bytes(),
+    ];
+    stream.write_all(&[&head.concat()[..], &[7; 4096]].concat()).unwrap();
+    stream
+}
+
+#[test]
+fn a_member_whose_writes_wait_ends_with_sigterm() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = disk.path();
+    let addresses = free_addresses();
+    create(disk, [&addresses[0], &addresses[1]]);
+    change(&disk.join("db.toml"), &[("least_in_sync = 1", "least_in_sync = 2")]);
+    for name in ["alpha", "beta"] {
+        assert!(landfast(disk, &["prepare", "db.toml", name]).status.success());
+    }
+    let serve = ["serve", "db.toml", "alpha", "--unix", "alpha.nbd"];
+    let (mut alpha, _) = Running::until(disk, &serve, "member alpha at");
+    let (beta, _) = Running::until(disk, &["serve", "db.toml", "beta"], "member beta at");
+    assert!(said(disk, &["promote", "db.toml", "--at", "alpha", "--force"]).0);
+    until_in_sync(disk);
+    drop(beta);
+    while !said(disk, &["events", "db.toml", "--at", "alpha"]).1.contains("writes wait") {
+        std::thread::yield_now();
+    }
+    let mut client = a_write_under_way(&disk.join("alpha.nbd"));
+    let pid = alpha.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(alpha.0.wait().unwrap().success());
+    // The write has no answer, or one that says that it failed.
+    let mut answer = [0; 16];
+    if client.read_exact(&mut answer).is_ok() {
+        assert_ne!(answer[4..8], [0; 4]);
+    }
+}

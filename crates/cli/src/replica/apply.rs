@@ -36,6 +36,7 @@ pub(super) fn run(options: &Apply) -> Result<(), Failure> {
 
 /// Changes keys of the file, and has the member that runs here take them.
 pub(super) fn set(options: &Set) -> Result<(), Failure> {
+    let _locked = Group::locked(&options.file)?;
     let group = Group::read(&options.file)?;
     let of = Of { file: options.file.clone(), at: options.at.clone() };
     let (member, keys) = match options.what.split_first() {

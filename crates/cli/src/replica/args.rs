@@ -444,4 +444,5 @@ Examples:
     qemu-img info 'nbd+unix:///data?socket=/run/db.sock'
     landfast replica serve db.toml alpha --fuse /run/db --loop      (then mount /dev/loopN)
 
-SIGTERM and SIGINT end the member; what it has acknowledged is durable.";
+SIGTERM and SIGINT end the member; what it has acknowledged is durable. Requests that wait for other members fail after 2 s,
+and a second signal ends the process at once.";

@@ -184,8 +184,8 @@ impl Answers {
                 let what = "this member is no source any more";
                 self.wait_until(before, what, |status| !status.is_source)
             }
-            Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
-            Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
+            Asked::Suspend { member } => self.kept(Wish::Suspend(MemberId(member))),
+            Asked::Resume { member } => self.kept(Wish::Resume(MemberId(member))),
             Asked::Sync { member } => self.wish(Wish::Compare(MemberId(member))),
             Asked::GoOnWithout { member } => self.wish(Wish::GoOnWithout(MemberId(member))),
             Asked::SetMode { member, mode } => {
@@ -240,6 +240,17 @@ impl Answers {
                 answered.retain(|of| *of + DENIALS_KEPT > number);
                 answered.push(number);
                 Err(denial.to_string())
+            }
+        }
+    }
+
+    // What was answered is so after a restart.
+    fn kept(&self, wish: Wish) -> Result<Value, String> {
+        self.wish(wish)?;
+        match self.member.is_kept() {
+            true => Ok(Value::Null),
+            false => {
+                Err("the storage of this member failed: it is not kept over a restart".to_owned())
             }
         }
     }

@@ -114,9 +114,24 @@ impl<'o> Front<'o> {
         output::say(&format!("{role} {}\n", shown.join(", ")))
     }
 
-    /// Ends all of it, once nobody has a file open any more.
+    /// Ends all of it, once nobody has a file open any more. What waits for other members is failed after [`GRACE`]; a second
+    /// signal ends the process, or the waiting for files.
     pub(super) async fn end(mut self, stops: &mut interrupt::Stops) -> Result<(), Failure> {
-        self.served = None;
+        let served = self.served.take();
+        // It waits for the requests that are under way.
+        let mut ending = tokio::task::spawn_blocking(move || drop(served));
+        let mut grace = std::pin::pin!(tokio::time::sleep(GRACE));
+        let mut has_failed = false;
+        loop {
+            tokio::select! {
+                _ = &mut ending => break,
+                () = &mut grace, if !has_failed => {
+                    has_failed = true;
+                    self.member.fail_requests();
+                }
+                stop = stops.received() => interrupt::end(stop),
+            }
+        }
         self.ending.extend(self.mounted.take());
         let mut said = false;
         loop {
@@ -141,3 +156,5 @@ impl<'o> Front<'o> {
 const RETRY: u32 = 100;
 /// How often files that are in use are asked for.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long requests under way have once a signal has come, before those that wait for other members fail.
+const GRACE: Duration = Duration::from_secs(2);

@@ -1,10 +1,10 @@
 //! The file that describes a group: the same at every member, so that it can be copied, compared and kept in a repository.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rdma::PollPolicy;
@@ -218,14 +218,16 @@ impl Group {
         Self::write_text(path, &text, replaces)
     }
 
-    /// [`Group::write`], of a text that has been checked.
+    /// [`Group::write`], of a text that has been checked. Where it replaces one, the file is [`Group::locked`], and a link to
+    /// it stays.
     pub(super) fn write_text(
         path: &Path,
         text: &str,
         replaces: bool,
     ) -> Result<(), ReplicaFailure> {
         let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
-        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let real = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
+        let directory = real.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let mut beside = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
         beside
@@ -235,10 +237,25 @@ impl Group {
         let readable = fs::Permissions::from_mode(0o644);
         beside.as_file().set_permissions(readable).map_err(failed)?;
         match replaces {
-            true => beside.persist(path).map_err(|error| failed(error.error))?,
-            false => beside.persist_noclobber(path).map_err(|error| failed(error.error))?,
+            true => beside.persist(&real).map_err(|error| failed(error.error))?,
+            false => beside.persist_noclobber(&real).map_err(|error| failed(error.error))?,
         };
-        Ok(())
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+    }
+
+    /// The file, locked against other commands that change it, until what this returns is dropped.
+    pub(super) fn locked(path: &Path) -> Result<File, ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
+        loop {
+            let file = File::open(path).map_err(failed)?;
+            file.lock().map_err(failed)?;
+            // Whoever had it before has put another one in its place.
+            let (mine, there) =
+                (file.metadata().map_err(failed)?, fs::metadata(path).map_err(failed)?);
+            if (mine.dev(), mine.ino()) == (there.dev(), there.ino()) {
+                return Ok(file);
+            }
+        }
     }
 
     /// The member of a name.

@@ -106,6 +106,7 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
 
 /// Adds a member to the file.
 pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
+    let _locked = Group::locked(&options.file)?;
     let mut group = Group::read(&options.file)?;
     let taken = |number: &u8| group.file.members.iter().any(|member| member.number == *number);
     let number = match options.number {
@@ -130,6 +131,7 @@ pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
 
 /// Removes a member from the file.
 pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
+    let _locked = Group::locked(&options.file)?;
     let mut group = Group::read(&options.file)?;
     let number = group.member(&options.member)?.number;
     group.file.members.retain(|member| member.number != number);

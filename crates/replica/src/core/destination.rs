@@ -408,6 +408,8 @@ impl Core {
         self.label.committed = self.committed;
         self.label.is_source = false;
         self.label.handed_to = None;
+        // What this member was told as the source of before.
+        self.label.suspended = MemberSet::NONE;
         self.label.in_sync = in_sync;
         self.label.set_version = set_version;
         let (committed, applied) = (self.committed, self.applied);

@@ -475,6 +475,11 @@ impl Core {
         &self.label.history
     }
 
+    /// The sequence of the label that is durable.
+    pub fn stored(&self) -> u64 {
+        self.stored
+    }
+
     /// The label as it is wanted.
     pub fn label(&self) -> &Label {
         &self.label

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU64;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use super::{Member, Rpo};
-use crate::core::{Event, Tuning};
+use crate::core::{Event, Lane, Tuning};
 use crate::wire::Policy;
 
 /// What may change at any time; the rest of a [`super::Setup`] is for the whole life of a [`Member`].
@@ -32,5 +33,27 @@ impl Member {
         hub.step_locked(&mut state, Event::Tick);
         // Who waits for more members in sync, or for a member that was too far behind, may go on.
         state.writers.wake_waiting();
+    }
+
+    /// Returns once what an operator has wanted by now is durable, as far as it lies in the label; `false` where it will not be.
+    pub fn is_kept(&self) -> bool {
+        let hub = &self.inner.hub;
+        let mut state = hub.lock();
+        let wanted = state.core.label().sequence;
+        while state.core.stored() < wanted {
+            if state.ends || state.core.has_failed() {
+                return false;
+            }
+            state = hub.wait(Lane::Label, state);
+        }
+        true
+    }
+
+    /// Fails all requests that wait, and all that come from now on: for a member that ends.
+    pub fn fail_requests(&self) {
+        let hub = &self.inner.hub;
+        let mut state = hub.lock();
+        hub.tenure.store(0, Ordering::Release);
+        state.writers.stop();
     }
 }
