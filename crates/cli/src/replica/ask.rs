@@ -184,7 +184,11 @@ impl Answers {
                 let what = "this member is no source any more";
                 self.wait_until(before, what, |status| !status.is_source)
             }
-            Asked::Suspend { member } => self.kept(Wish::Suspend(MemberId(member))),
+            Asked::Suspend { member } => {
+                self.kept(Wish::Suspend(MemberId(member)))?;
+                self.leaves_behind(MemberId(member));
+                Ok(Value::Null)
+            }
             Asked::Resume { member } => self.kept(Wish::Resume(MemberId(member))),
             Asked::Sync { member } => self.wish(Wish::Compare(MemberId(member))),
             Asked::GoOnWithout { member } => self.wish(Wish::GoOnWithout(MemberId(member))),
@@ -252,6 +256,15 @@ impl Answers {
             false => {
                 Err("the storage of this member failed: it is not kept over a restart".to_owned())
             }
+        }
+    }
+
+    // A source that ends before waits for the member when it starts again. Where too few would be left it stays in sync.
+    fn leaves_behind(&self, member: MemberId) {
+        let mut left = LEFT_WITHIN;
+        while self.member.report().status.in_sync.contains(member) && !left.is_zero() {
+            std::thread::sleep(PAUSE);
+            left = left.saturating_sub(PAUSE);
         }
     }
 
@@ -341,6 +354,8 @@ const ESHUTDOWN: i32 = 108;
 const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
+/// How long a member that is suspended may take to leave the set in sync.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// A denial is of interest for so many events.
 const DENIALS_KEPT: u64 = 4096;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -72,7 +72,10 @@ impl Core {
             Wish::Resume(_) => self.label.suspended.without(member),
             _ => self.label.suspended,
         };
-        if std::mem::replace(&mut self.label.suspended, suspended) != suspended {
+        let is_new = std::mem::replace(&mut self.label.suspended, suspended) != suspended;
+        // Before the witness agrees no label names the epoch; the one that does has this as well.
+        let has_begun = self.source().is_some_and(|source| source.has_begun());
+        if is_new && has_begun {
             self.store_label(AfterLabel::Nothing);
         }
         Ok(())
