@@ -193,6 +193,7 @@ pub(super) fn status(group: &Group, answer: &Value) -> String {
 
 /// What a source says of the others.
 fn replicas(out: &mut String, group: &Group, answer: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let replicas = answer["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
     if replicas.is_empty() {
         return;

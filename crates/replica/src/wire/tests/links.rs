@@ -263,7 +263,7 @@ fn is_held(link: Link) {
 
 #[test]
 fn a_cap_on_bandwidth_holds_at_either_end() {
-    let options = LinkOptions { local: None, bandwidth: NonZeroU64::new(1000).into() };
+    let options = LinkOptions { bandwidth: NonZeroU64::new(1000).into(), ..LinkOptions::default() };
     let (listening, links) = listen_with(member(1), options.clone());
     let link = reach(&listening, &member(0), 1).unwrap();
     is_held(links.recv_timeout(LONG).unwrap());
