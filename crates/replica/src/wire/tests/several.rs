@@ -80,18 +80,18 @@ fn receive_all(receiver: &mut Receiver, mut at: impl FnMut(u64)) {
 
 #[test]
 fn frames_over_several_connections_are_taken_in_the_order_of_sending() {
-    let Pair { here, there, .. } = several();
+    let Pair { here: (sender, receiver), there: (back, away), .. } = several();
+    // More than may be on the way goes in each direction at once.
     thread::scope(|scope| {
-        for ((sender, mut receiver), (back, mut away)) in [(here, there)] {
+        let sent = [sender, back].map(|sender| scope.spawn(move || send_all(sender)));
+        let taken = [receiver, away].map(|mut receiver| {
             scope.spawn(move || {
-                let _kept = send_all(sender);
                 receive_all(&mut receiver, |_| {});
-            });
-            scope.spawn(move || {
-                let _kept = send_all(back);
-                receive_all(&mut away, |_| {});
-            });
-        }
+                receiver
+            })
+        });
+        let _senders = sent.map(|it| it.join().unwrap());
+        let _receivers = taken.map(|it| it.join().unwrap());
     });
 }
 
