@@ -122,8 +122,9 @@ impl Asked {
     }
 }
 
+/// Ends the process as a second signal does.
 #[expect(clippy::exit, reason = "the work does not end by itself, as the first signal asked")]
-fn end(stop: Stop) -> ! {
+pub(crate) fn end(stop: Stop) -> ! {
     std::process::exit(stop.exit_status().into())
 }
 

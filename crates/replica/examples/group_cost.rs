@@ -36,6 +36,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SIZE: u64 = 256 << 20;
 const CAPACITY: u64 = 256 << 20;
 const MAP: pmem::OpenOptions = pmem::OpenOptions { emulate_persistence: true };
+/// Connections of the link, in the arm that has several.
+const CONNECTIONS: usize = 2;
 /// Bytes of a write, and writers.
 const PATTERNS: [(usize, u64); 4] = [(4096, 1), (4096, 32), (128 << 10, 1), (128 << 10, 8)];
 
@@ -47,9 +49,10 @@ fn main() -> Result<()> {
     let delay = Duration::from_micros(words.next().map_or(Ok(0), |word| word.parse())?);
     let place = tempfile::tempdir_in(directory)?;
     let arms = [
-        group(&place.path().join("alone"), 1, None, delay)?,
-        group(&place.path().join("tcp"), 2, None, delay)?,
-        group(&place.path().join("rdma"), 2, Some(PollPolicy::Adaptive), delay)?,
+        group(&place.path().join("alone"), 1, None, 1, delay)?,
+        group(&place.path().join("tcp"), 2, None, 1, delay)?,
+        group(&place.path().join("several"), 2, None, CONNECTIONS, delay)?,
+        group(&place.path().join("rdma"), 2, Some(PollPolicy::Adaptive), 1, delay)?,
     ];
     let class = pmem::classify(&File::open(place.path().join("alone-0/ring"))?)?;
     println!(
@@ -57,36 +60,41 @@ fn main() -> Result<()> {
         delay.as_micros()
     );
     println!(
-        "{:>7} {:>4} {:>10} {:>10} {:>10} {:>6} {:>6} {:>10} {:>10} {:>10}",
+        "{:>7} {:>4} {:>10} {:>10} {:>10} {:>10} {:>6} {:>6} {:>6} {:>10} {:>10} {:>10} {:>10}",
         "bytes",
         "QD",
         "alone /s",
         "TCP /s",
+        format!("{CONNECTIONS} TCP /s"),
         "RDMA /s",
         "TCP",
+        format!("{CONNECTIONS} TCP"),
         "RDMA",
         "alone us",
         "TCP us",
+        format!("{CONNECTIONS} TCP us"),
         "RDMA us"
     );
     for (len, depth) in PATTERNS {
-        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        let mut rates = [const { Vec::new() }; 4];
         for _ in 0..rounds {
             for (rates, members) in rates.iter_mut().zip(&arms) {
                 rates.push(rate(members, len, depth, Duration::from_secs_f64(seconds)));
             }
         }
-        let [alone, tcp, rdma] = rates.map(|mut rates| {
+        let [alone, tcp, several, rdma] = rates.map(|mut rates| {
             rates.sort_by(f64::total_cmp);
             rates[rates.len() / 2]
         });
         let us = |rate: f64| 1e6 * number(depth) / rate;
         println!(
-            "{len:>7} {depth:>4} {alone:>10.0} {tcp:>10.0} {rdma:>10.0} {:>6.2} {:>6.2} {:>10.1} {:>10.1} {:>10.1}",
+            "{len:>7} {depth:>4} {alone:>10.0} {tcp:>10.0} {several:>10.0} {rdma:>10.0} {:>6.2} {:>6.2} {:>6.2} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
             tcp / alone,
+            several / alone,
             rdma / alone,
             us(alone),
             us(tcp),
+            us(several),
             us(rdma)
         );
     }
@@ -134,6 +142,7 @@ fn group(
     path: &Path,
     count: u8,
     one_sided: Option<PollPolicy>,
+    connections: usize,
     delay: Duration,
 ) -> Result<Vec<Member>> {
     let listeners = (0..count)
@@ -184,7 +193,7 @@ fn group(
             directory: directory.join("kept"),
             map: MAP,
             addresses: addresses.clone(),
-            links: LinkOptions::default(),
+            links: LinkOptions { connections, ..LinkOptions::default() },
             one_sided: one_sided.map(|polling| OneSidedOptions {
                 provider: ProviderChoice::Soft,
                 listen: engines
@@ -202,16 +211,18 @@ fn group(
         })?);
     }
     members[0].promote(true)?;
-    while !is_there(&members, all) {
+    while !is_there(&members, all, connections) {
         thread::sleep(Duration::from_millis(10));
     }
     Ok(members)
 }
 
-fn is_there(members: &[Member], all: MemberSet) -> bool {
+fn is_there(members: &[Member], all: MemberSet, connections: usize) -> bool {
     let report = members[0].report();
     let goes = report.ways.iter().all(|(_, way)| matches!(way, Way::OneSided(_)));
-    report.status.is_ready && report.status.in_sync == all && goes
+    let stands = |(_, count): &(MemberId, usize)| *count == connections;
+    let stand = report.connections.iter().all(stands);
+    report.status.is_ready && report.status.in_sync == all && goes && stand
 }
 
 fn config(me: MemberId, all: MemberSet) -> Config {

@@ -99,21 +99,25 @@ fn plain() -> io::Result<(Both, Both)> {
     Ok((both(one)?, both(other)?))
 }
 
-fn linked() -> Result<(Both, Both), Box<dyn std::error::Error>> {
+fn linked(connections: usize) -> Result<(Both, Both), Box<dyn std::error::Error>> {
     let (links, taken) = mpsc::channel();
     let member = |me| {
         Identity::from_secret(GroupId([1; 16]), MemberId(me), MemberSet(0b11), b"a random secret.")
     };
     let on_link = move |_, link: Link| drop(links.send(link));
-    let options = LinkOptions::default();
+    let options = LinkOptions { connections, ..LinkOptions::default() };
     let listening = Listener::bind("127.0.0.1:0")?.run(member(1)?, options.clone(), on_link)?;
     let address = listening.local_addr().to_string();
     let one = dial(&[address], &member(0)?, MemberId(1), &options)?;
+    let other = taken.recv()?;
+    while one.closer().connections() + other.closer().connections() < 2 * connections {
+        thread::sleep(Duration::from_millis(1));
+    }
     let both = |link: Link| -> Both {
         let (output, input) = link.split();
         (Box::new(output), Box::new(input))
     };
-    Ok((both(one), both(taken.recv()?)))
+    Ok((both(one), both(other)))
 }
 
 /// Bytes of payload in a second, one way.
@@ -181,34 +185,49 @@ fn median(mut of: Vec<f64>) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse())?;
     let time = Duration::from_secs(1);
-    println!("| | link | plain TCP | link / TCP |\n|---|---|---|---|");
+    println!(
+        "| | link | link of {SEVERAL} connections | plain TCP | link / TCP | {SEVERAL} connections / link |\n|---|---|---|---|---|---|"
+    );
     for len in [128 << 10, 4 << 10] {
-        let (mut link, mut tcp) = (Vec::new(), Vec::new());
+        let mut rates = [const { Vec::new() }; 3];
         for _ in 0..rounds {
-            let (one, other) = linked()?;
-            link.push(stream(one, other, len, time)?);
+            let [link, several, tcp] = &mut rates;
+            for (rates, connections) in [(link, 1), (several, SEVERAL)] {
+                let (one, other) = linked(connections)?;
+                rates.push(stream(one, other, len, time)?);
+            }
             let (one, other) = plain()?;
             tcp.push(stream(one, other, len, time)?);
         }
-        let (link, tcp) = (median(link), median(tcp));
-        let gib = f64::from(1 << 30);
-        let (of_link, of_tcp, ratio) = (link / gib, tcp / gib, link / tcp);
+        let [link, several, tcp] = rates.map(|rates| median(rates) / f64::from(1 << 30));
         println!(
-            "| {} KiB, one way | {of_link:.2} GiB/s | {of_tcp:.2} GiB/s | {ratio:.2} |",
-            len >> 10
+            "| {} KiB, one way | {link:.2} GiB/s | {several:.2} GiB/s | {tcp:.2} GiB/s | {:.2} | {:.2} |",
+            len >> 10,
+            link / tcp,
+            several / link
         );
     }
-    let (mut link, mut tcp) = (Vec::new(), Vec::new());
+    let mut trips = [const { Vec::new() }; 3];
     for _ in 0..rounds {
-        let (one, other) = linked()?;
-        link.push(ping(one, other)?);
+        let [link, several, tcp] = &mut trips;
+        for (trips, connections) in [(link, 1), (several, SEVERAL)] {
+            let (one, other) = linked(connections)?;
+            trips.push(ping(one, other)?);
+        }
         let (one, other) = plain()?;
         tcp.push(ping(one, other)?);
     }
-    let (link, tcp) = (median(link) / 1e3, median(tcp) / 1e3);
-    println!("| round trip, p50 | {link:.1} µs | {tcp:.1} µs | {:.2} |", link / tcp);
+    let [link, several, tcp] = trips.map(|trips| median(trips) / 1e3);
+    println!(
+        "| round trip, p50 | {link:.1} µs | {several:.1} µs | {tcp:.1} µs | {:.2} | {:.2} |",
+        link / tcp,
+        several / link
+    );
     compression()
 }
+
+/// Connections of the link that has several.
+const SEVERAL: usize = 2;
 
 /// Rates of payloads of 64 KiB, in bytes that are not compressed.
 fn compression() -> Result<(), Box<dyn std::error::Error>> {

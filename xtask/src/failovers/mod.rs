@@ -57,6 +57,9 @@ pub(crate) struct Options {
     /// Records go from log to log by RDMA (provider soft)
     #[arg(long)]
     rdma: bool,
+    /// Connections of each link between members
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "rdma")]
+    connections: u8,
     /// Keep logs and volumes on the disk instead of in memory
     #[arg(long)]
     disk: bool,
@@ -75,6 +78,7 @@ impl Options {
             seconds: Some(40),
             etcd: false,
             rdma: false,
+            connections: 1,
             disk: false,
             demo: true,
         }
@@ -134,6 +138,7 @@ impl<'o> Run<'o> {
             Some(etcd) => (String::new(), etcd.table()),
             None => ("witness_file = \"witness\"".to_owned(), String::new()),
         };
+        let values = format!("{values}\nconnections = {}", options.connections);
         let log_size = random.one(&["4M", "16M", "64M"]);
         println!(
             "  seed {}: {members} members, logs of {log_size}, {}{}",

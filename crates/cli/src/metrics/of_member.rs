@@ -90,6 +90,10 @@ fn of_others(
             "landfast_replica_member_rpo_seconds",
             "Age of the oldest write that the member lacks; absent where nobody knows",
         ),
+        Family::gauge(
+            "landfast_replica_member_connections",
+            "Connections of the link to the member that stand",
+        ),
     ];
     for (member, state) in &status.others {
         let name = name_of(*member);
@@ -100,12 +104,15 @@ fn of_others(
             Some(0) => None,
             Some(since) => Some(count(report.time_ns.saturating_sub(since)) / 1e9),
         };
+        let stand = report.connections.iter().find(|(of, _)| of == member);
+        let connections = stand.map_or(0, |(_, count)| u64::try_from(*count).unwrap_or(u64::MAX));
         let values = [
             Some(f64::from(u8::from(state.is_connected))),
             Some(f64::from(u8::from(status.in_sync.contains(*member)))),
             Some(count(status.end.since(state.durable.min(status.end)))),
             Some(count(state.lacks)),
             rpo,
+            Some(count(connections)),
         ];
         for (family, value) in families.iter_mut().zip(values) {
             if let Some(value) = value {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::group::EntryMode;
+
 /// Options of `landfast replica`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = NOTES)]
@@ -33,18 +35,22 @@ pub(crate) enum ReplicaCommand {
     Demote(Of),
     /// Make another member the source, without loss: the source applies what is under way and hands over
     Reverse(To),
-    /// Send nothing more to a member until it is resumed, or the source is started again or becomes another; applications go
-    /// on, and what it lacks is noted
+    /// Send nothing more to a member until it is resumed; applications go on, and what it lacks is noted
     Suspend(To),
     /// Send to a suspended member again: what it lacks comes first
     Resume(To),
     /// Compare all blocks of a member with the source's, and copy those that differ
     Sync(To),
     /// Compare all blocks of all members at exact points of the order, while applications write
+    #[command(after_long_help = VERIFY_NOTES)]
     Verify(Verify),
     /// Go on without a member that was in sync when the source stopped, and has not come back
     GoOnWithout(To),
-    /// Change when writes are answered, as far as a member is concerned, until the source is started again
+    /// Have a running member take what has changed in the file: what can change at once does, and the rest is named
+    #[command(after_long_help = APPLY_NOTES)]
+    Apply(Apply),
+    /// Change keys of the file, and have the running member take them
+    #[command(after_long_help = SET_NOTES)]
     Set(Set),
     /// Make a volume longer at all members, while it is used
     #[command(after_long_help = RESIZE_NOTES)]
@@ -193,6 +199,9 @@ pub(crate) struct Verify {
     /// Compare this volume alone
     #[arg(long, value_name = "NAME")]
     pub(crate) volume: Option<String>,
+    /// Order the comparison, and do not wait for what comes of it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
 }
 
 /// When a write is answered.
@@ -206,14 +215,46 @@ pub(crate) enum Mode {
     Async,
 }
 
+impl From<Mode> for EntryMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Sync => Self::Sync,
+            Mode::SemiSync => Self::SemiSync,
+            Mode::Async => Self::Async,
+        }
+    }
+}
+
+/// Options of `landfast replica apply`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// Show what differs and what would become of it, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The other members have the new `least_in_sync` already, where the order matters
+    #[arg(long)]
+    pub(crate) others_have_it: bool,
+}
+
 /// Options of `landfast replica set`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Set {
-    #[command(flatten)]
-    pub(crate) to: To,
-    /// When writes are answered; until the source is started again, unless the file says the same
+    /// The file that describes the group
+    pub(crate) file: PathBuf,
+    /// A member, if keys of it are to change, and then the keys with their values; an empty value is the default
+    #[arg(value_name = "MEMBER | KEY=VALUE")]
+    pub(crate) what: Vec<String>,
+    /// When writes are answered, as far as the member is concerned; the file stays, and is in force again with the next start
     #[arg(long)]
-    pub(crate) mode: Mode,
+    pub(crate) mode: Option<Mode>,
+    /// The member that is asked [default: the one that runs on this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) at: Option<String>,
+    /// The other members have the new `least_in_sync` already, where the order matters
+    #[arg(long)]
+    pub(crate) others_have_it: bool,
 }
 
 /// Options of `landfast replica resize`.
@@ -346,6 +387,38 @@ Example, two machines:
     landfast replica serve db.toml alpha --unix /run/db.sock
     landfast replica promote db.toml --at alpha --force   # once: a new group has no source, and nothing to lose";
 
+const APPLY_NOTES: &str = "\
+Each member is asked on its own machine, once it has the new file. What changes at once: the modes of members, least_in_sync,
+silence_ms, window, retention_s, congestion, compression, rpo_ms, rpo_throttle, bandwidth, and at the source longer volumes.
+What a member reads when it starts, and what never changes, is named with its reason. The exit status is 1 where something of
+the file is not in force.
+
+A member that takes all members for in sync whenever a write is answered (least_in_sync is their number) lets itself be promoted
+after a restart without a question. So a smaller least_in_sync comes to the source last, and one that becomes the number of all
+members comes to the source first: --others-have-it says that they have it.
+
+Example:
+    vi db.toml
+    landfast replica apply db.toml --dry-run
+    landfast replica apply db.toml
+    scp db.toml beta: && ssh beta landfast replica apply db.toml";
+
+const SET_NOTES: &str = "\
+The file is changed, comments and all else stay, and the member that runs on this machine takes the new values. What cannot
+change while a member runs is refused, and the file stays as it was: change it there, and see `apply`. Where no member runs here
+the file alone is changed.
+
+Examples:
+    landfast replica set db.toml window=32M compression=lz4
+    landfast replica set db.toml rpo_ms=                        (none: the default)
+    landfast replica set db.toml beta mode=async
+    landfast replica set db.toml beta --mode async              (the file stays: until the source is started again)";
+
+const VERIFY_NOTES: &str = "\
+The exit status is 0 once all members have compared everything and nothing differed; 1 where something differed, which is
+copied from the source, and where a member that is away or gets copies has not compared. A member that retains records
+(retention_s) compares when it applies them. Ctrl-C ends the waiting, not the comparison.";
+
 const RESIZE_NOTES: &str = "\
 A volume that is a file grows by itself at every member. One that is a device has to be so long at every member before: a member
 where it is not follows no more until it is, which the source's events say. What is new reads as zeroes. A file system is grown
@@ -371,4 +444,5 @@ Examples:
     qemu-img info 'nbd+unix:///data?socket=/run/db.sock'
     landfast replica serve db.toml alpha --fuse /run/db --loop      (then mount /dev/loopN)
 
-SIGTERM and SIGINT end the member; what it has acknowledged is durable.";
+SIGTERM and SIGINT end the member; what it has acknowledged is durable. Requests that wait for other members fail after 2 s,
+and a second signal ends the process at once.";

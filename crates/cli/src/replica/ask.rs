@@ -13,6 +13,7 @@ use replica::view::Point;
 use serde_json::{Value, json};
 
 use super::ReplicaFailure;
+use super::apply::InForce;
 use super::args::{Asked as Options, Mount, Of, ReplicaCommand, To};
 use super::control::{self, Asked};
 use super::group::Group;
@@ -49,21 +50,6 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         ReplicaCommand::Resume(to) => tell_of(to, |member| Asked::Resume { member }),
         ReplicaCommand::Sync(to) => tell_of(to, |member| Asked::Sync { member }),
         ReplicaCommand::GoOnWithout(to) => tell_of(to, |member| Asked::GoOnWithout { member }),
-        ReplicaCommand::Set(set) => {
-            let mode = match set.mode {
-                super::args::Mode::Sync => super::group::EntryMode::Sync,
-                super::args::Mode::SemiSync => super::group::EntryMode::SemiSync,
-                super::args::Mode::Async => super::group::EntryMode::Async,
-            };
-            tell_of(&set.to, |member| Asked::SetMode { member, mode })
-        }
-        ReplicaCommand::Verify(verify) => {
-            let (_, answer) = ask(&verify.of, Asked::Verify { volume: verify.volume.clone() })?;
-            output::say(&format!(
-                "{} ranges are ordered to be compared, up to LSN {}; the members' status counts what differs\n",
-                answer["ranges"], answer["lsn"]
-            ))
-        }
         ReplicaCommand::Resize(resize) => {
             let of = Of { file: resize.file.clone(), at: resize.at.clone() };
             let wish = Asked::Resize { volume: resize.volume.clone(), size: resize.size };
@@ -89,6 +75,9 @@ pub(super) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         | ReplicaCommand::Add(_)
         | ReplicaCommand::Remove(_)
         | ReplicaCommand::Export(_)
+        | ReplicaCommand::Apply(_)
+        | ReplicaCommand::Set(_)
+        | ReplicaCommand::Verify(_)
         | ReplicaCommand::TestTopology(_) => Ok(()),
     }
 }
@@ -118,7 +107,7 @@ fn tell_of(to: &To, wish: impl FnOnce(u8) -> Asked) -> Result<(), Failure> {
 }
 
 /// Asks the member that is meant.
-fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
+pub(super) fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
     let group = Group::read(&of.file)?;
     let path = match &of.at {
         Some(name) => group.member(name)?.control(),
@@ -147,7 +136,7 @@ fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
 /// What a running member answers with.
 pub(super) struct Answers {
     member: Arc<Member>,
-    group: Group,
+    in_force: InForce,
     name: String,
     shown: Shown,
     /// Numbers of events by which somebody was told at once that what he wanted is denied.
@@ -156,7 +145,8 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) const fn new(member: Arc<Member>, group: Group, name: String, shown: Shown) -> Self {
-        Self { member, group, name, shown, answered: Mutex::new(Vec::new()) }
+        let in_force = InForce::new(group);
+        Self { member, in_force, name, shown, answered: Mutex::new(Vec::new()) }
     }
 
     /// Answers one request.
@@ -164,10 +154,11 @@ impl Answers {
         match wish {
             Asked::Status => {
                 let report = self.member.report();
-                Ok(show::report(&self.group, &self.name, &report, &self.shown.numbers()))
+                Ok(show::report(&self.in_force.group(), &self.name, &report, &self.shown.numbers()))
             }
             Asked::Events { since } => {
-                let name = |member| self.group.name_of(member);
+                let group = self.in_force.group();
+                let name = |member| group.name_of(member);
                 Ok(self
                     .member
                     .events(since)
@@ -193,24 +184,19 @@ impl Answers {
                 let what = "this member is no source any more";
                 self.wait_until(before, what, |status| !status.is_source)
             }
-            Asked::Suspend { member } => self.wish(Wish::Suspend(MemberId(member))),
-            Asked::Resume { member } => self.wish(Wish::Resume(MemberId(member))),
+            Asked::Suspend { member } => {
+                self.kept(Wish::Suspend(MemberId(member)))?;
+                self.leaves_behind(MemberId(member));
+                Ok(Value::Null)
+            }
+            Asked::Resume { member } => self.kept(Wish::Resume(MemberId(member))),
             Asked::Sync { member } => self.wish(Wish::Compare(MemberId(member))),
             Asked::GoOnWithout { member } => self.wish(Wish::GoOnWithout(MemberId(member))),
             Asked::SetMode { member, mode } => {
                 self.wish(Wish::SetMode(MemberId(member), mode.into()))
             }
             Asked::Verify { volume } => self.verify(volume.as_deref()),
-            Asked::Resize { volume, size } => {
-                let at = self.group.file.volumes.iter().position(|entry| entry.name == volume);
-                let at = at.and_then(|at| u8::try_from(at).ok());
-                let at = at.ok_or_else(|| ReplicaFailure::NoVolume(volume).to_string())?;
-                let bytes = self.member.resize(at, size).map_err(|error| match error {
-                    ResizeError::Block(error) => said(error),
-                    error => error.to_string(),
-                })?;
-                Ok(json!({"bytes": bytes}))
-            }
+            Asked::Resize { volume, size } => self.resize(volume, size),
             Asked::Mark { name } => {
                 check_mark(&name)?;
                 let lsn = self.member.mark(&name).map_err(said)?;
@@ -222,12 +208,27 @@ impl Answers {
                 Ok(show::points_of(&available, &marks))
             }
             Asked::Mount { point, room, fuse, loops } => {
-                let names: Vec<String> =
-                    self.group.file.volumes.iter().map(|it| it.name.clone()).collect();
+                let volumes = self.in_force.group().file.volumes;
+                let names: Vec<String> = volumes.into_iter().map(|it| it.name).collect();
                 self.shown.mount(&self.member, &names, &point, room, (fuse, loops))
             }
             Asked::Unmount { view } => self.shown.unmount(view),
+            Asked::Apply { file, dry_run, others_have_it } => {
+                let how = (dry_run, others_have_it);
+                self.in_force.take(&self.member, &self.name, *file, how)
+            }
         }
+    }
+
+    fn resize(&self, volume: String, size: u64) -> Result<Value, String> {
+        let at = self.in_force.group().file.volumes.iter().position(|entry| entry.name == volume);
+        let at = at.and_then(|at| u8::try_from(at).ok());
+        let at = at.ok_or_else(|| ReplicaFailure::NoVolume(volume).to_string())?;
+        let bytes = self.member.resize(at, size).map_err(|error| match error {
+            ResizeError::Block(error) => said(error),
+            error => error.to_string(),
+        })?;
+        Ok(json!({"bytes": bytes}))
     }
 
     fn nonce(&self) -> Result<u64, String> {
@@ -244,6 +245,26 @@ impl Answers {
                 answered.push(number);
                 Err(denial.to_string())
             }
+        }
+    }
+
+    // What was answered is so after a restart.
+    fn kept(&self, wish: Wish) -> Result<Value, String> {
+        self.wish(wish)?;
+        match self.member.is_kept() {
+            true => Ok(Value::Null),
+            false => {
+                Err("the storage of this member failed: it is not kept over a restart".to_owned())
+            }
+        }
+    }
+
+    // A source that ends before waits for the member when it starts again. Where too few would be left it stays in sync.
+    fn leaves_behind(&self, member: MemberId) {
+        let mut left = LEFT_WITHIN;
+        while self.member.report().status.in_sync.contains(member) && !left.is_zero() {
+            std::thread::sleep(PAUSE);
+            left = left.saturating_sub(PAUSE);
         }
     }
 
@@ -285,8 +306,9 @@ impl Answers {
     }
 
     fn verify(&self, volume: Option<&str>) -> Result<Value, String> {
-        let sizes = self.member.report().sizes;
-        let all = (0..).zip(self.group.file.volumes.iter().zip(sizes));
+        let (before, sizes) = (self.told(), self.member.report().sizes);
+        let volumes = self.in_force.group().file.volumes;
+        let all = (0..).zip(volumes.iter().zip(sizes));
         let chosen: Vec<(u8, u64)> = all
             .filter(|(_, (entry, _))| volume.is_none_or(|name| name == entry.name))
             .map(|(number, (_, size))| (number, size))
@@ -294,16 +316,17 @@ impl Answers {
         if let (Some(name), true) = (volume, chosen.is_empty()) {
             return Err(ReplicaFailure::NoVolume(name.to_owned()).to_string());
         }
-        let (mut ranges, mut last) = (0_u64, 0);
+        let (mut ranges, mut first, mut last) = (0_u64, None, 0);
         for (volume, size) in chosen {
             let mut offset = 0;
             while offset < size {
                 let len = VERIFIED.min(size - offset);
                 let lsn = self.member.verify(Extent { volume, offset, len }).map_err(said)?;
+                first = first.or(Some(lsn.0));
                 (ranges, last, offset) = (ranges + 1, lsn.0, offset + len);
             }
         }
-        Ok(json!({"ranges": ranges, "lsn": last}))
+        Ok(json!({"ranges": ranges, "first": first, "lsn": last, "event": before}))
     }
 }
 
@@ -331,6 +354,8 @@ const ESHUTDOWN: i32 = 108;
 const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
+/// How long a member that is suspended may take to leave the set in sync.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// A denial is of interest for so many events.
 const DENIALS_KEPT: u64 = 4096;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -82,6 +82,12 @@ pub(super) enum Asked {
     Unmount {
         view: u64,
     },
+    Apply {
+        file: Box<super::group::GroupFile>,
+        dry_run: bool,
+        #[serde(default)]
+        others_have_it: bool,
+    },
 }
 
 /// An answer.
@@ -195,7 +201,9 @@ impl Asked {
     /// hold up has no limit.
     fn limit(&self) -> Option<Duration> {
         match self {
-            Self::Promote { .. } | Self::Demote | Self::Reverse { .. } => Some(ROLE_LIMIT),
+            Self::Promote { .. } | Self::Demote | Self::Reverse { .. } | Self::Apply { .. } => {
+                Some(ROLE_LIMIT)
+            }
             wish if wish.may_wait() => None,
             _ => Some(ANSWER_LIMIT),
         }
@@ -212,6 +220,7 @@ impl Asked {
                 | Self::Resize { .. }
                 | Self::Mark { .. }
                 | Self::Mount { .. }
+                | Self::Apply { .. }
         )
     }
 }

@@ -52,6 +52,12 @@ pub(crate) enum ReplicaFailure {
     NoAnswer { member: String, source: replica::wire::LinkError },
     #[error(transparent)]
     Disk(#[from] replica::topology::DiskError),
+    #[error("not in force: {0}")]
+    NotInForce(String),
+    #[error("these members have not compared everything: {0}")]
+    NotCompared(String),
+    #[error("{0} ranges differed, and are copied from the source")]
+    Differs(usize),
     #[error("the name of a directory is no UTF-8")]
     DirectoryName,
 }
@@ -66,6 +72,15 @@ impl ReplicaFailure {
             Self::Volume { source, .. } => source.hint(),
             Self::NoAnswer { .. } => Some(
                 "on the other machine: landfast replica test-topology FILE MEMBER --answer, while its member does not run",
+            ),
+            Self::NotInForce(_) => Some(
+                "landfast replica apply FILE --dry-run says why, and what to do: most of it is to end the member and start it again",
+            ),
+            Self::NotCompared(_) => {
+                Some("landfast replica status shows them; verify again once they follow")
+            }
+            Self::Differs(_) => Some(
+                "the disks or the memory of that member changed what was written: look at them, and verify again",
             ),
             Self::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
                 Some("a group is described there already: take another name, or remove the file")

@@ -114,10 +114,23 @@ impl<'o> Front<'o> {
         output::say(&format!("{role} {}\n", shown.join(", ")))
     }
 
-    /// Ends all of it, once nobody has a file open any more.
+    /// Ends all of it, once nobody has a file open any more. What waits for other members is failed after [`GRACE`]; a second
+    /// signal ends the process, or the waiting for files.
     pub(super) async fn end(mut self, stops: &mut interrupt::Stops) -> Result<(), Failure> {
-        if let Some(served) = self.served.take() {
-            self.end_serving(served, stops).await?;
+        let served = self.served.take();
+        // It waits for the requests that are under way.
+        let mut ending = tokio::task::spawn_blocking(move || drop(served));
+        let mut grace = std::pin::pin!(tokio::time::sleep(GRACE));
+        let mut has_failed = false;
+        loop {
+            tokio::select! {
+                _ = &mut ending => break,
+                () = &mut grace, if !has_failed => {
+                    has_failed = true;
+                    self.member.fail_requests();
+                }
+                stop = stops.received() => interrupt::end(stop),
+            }
         }
         self.ending.extend(self.mounted.take());
         let mut said = false;
@@ -137,36 +150,11 @@ impl<'o> Front<'o> {
             }
         }
     }
-
-    /// Ends the server of clients: what they have sent is answered first. A write that waits for another member may wait for
-    /// ever; after a while, or with the next signal, the member ends, which fails it: its client knows that it may be lost.
-    async fn end_serving(
-        &self,
-        served: Handle,
-        stops: &mut interrupt::Stops,
-    ) -> Result<(), Failure> {
-        let mut ending = tokio::task::spawn_blocking(move || drop(served));
-        tokio::select! {
-            _ = &mut ending => return Ok(()),
-            _ = stops.received() => {}
-            () = tokio::time::sleep(ANSWERS_MAX) => {}
-        }
-        output::say(
-            "writes wait for another member: they fail now, and may be there or not at the next start\n",
-        )?;
-        let member = Arc::clone(&self.member);
-        let ended = tokio::task::spawn_blocking(move || member.end());
-        tokio::select! {
-            _ = stops.received() => {}
-            _ = async { (ending.await, ended.await) } => {}
-        }
-        Ok(())
-    }
 }
 
-/// How long what clients have sent may take to be answered when the member ends.
-const ANSWERS_MAX: Duration = Duration::from_secs(3);
 /// Calls of [`Front::follow`] after which what failed is tried again.
 const RETRY: u32 = 100;
 /// How often files that are in use are asked for.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long requests under way have once a signal has come, before those that wait for other members fail.
+const GRACE: Duration = Duration::from_secs(2);

@@ -1,21 +1,22 @@
 //! The file that describes a group: the same at every member, so that it can be copied, compared and kept in a repository.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rdma::{PollPolicy, ProviderChoice};
-use replica::core::{Config, Congestion, Mode};
+use rdma::PollPolicy;
+use replica::core::{Config, Congestion};
 use replica::one_sided::OneSidedOptions;
-use replica::wire::LinkOptions;
+use replica::runtime::{Rpo, Settings};
+use replica::wire::{CONNECTIONS_MAX, LinkOptions};
 use replica::{GroupId, MemberId};
 use serde::{Deserialize, Serialize};
 
 use super::ReplicaFailure;
-use super::args;
+pub(super) use super::values::{Compression, EntryMode, Full, RdmaProvider, Size, Transport};
 
 /// What the file says.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -68,6 +69,9 @@ pub(crate) struct GroupFile {
     /// Bytes that a link carries in a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bandwidth: Option<Size>,
+    /// Connections of a link; more than one go on when one is cut, and share what is sent.
+    #[serde(default = "one_connection", skip_serializing_if = "is_one")]
+    pub(crate) connections: usize,
     /// A file that records who is the source, for members on one machine.
     #[serde(default)]
     pub(crate) witness_file: Option<PathBuf>,
@@ -169,129 +173,6 @@ pub(crate) struct UnitEntry {
     pub(crate) stop: Vec<String>,
 }
 
-/// Bytes: a number, or text as "10G".
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Size(pub(crate) u64);
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
-        }
-        match Written::deserialize(from)? {
-            Written::Number(number) => Ok(Self(number)),
-            Written::Text(text) => {
-                crate::size::size(&text).map(Self).map_err(serde::de::Error::custom)
-            }
-        }
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.text())
-    }
-}
-
-impl Size {
-    pub(crate) fn text(self) -> String {
-        for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
-            if self.0 > 0 && self.0.is_multiple_of(1 << shift) {
-                return format!("{}{unit}", self.0 >> shift);
-            }
-        }
-        self.0.to_string()
-    }
-}
-
-/// [`Mode`] as the file has it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum EntryMode {
-    #[default]
-    Sync,
-    SemiSync,
-    Async,
-}
-
-/// [`Congestion`] as the file has it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Full {
-    /// What the member lacks is noted by block, and copied later.
-    #[default]
-    Note,
-    /// Writes wait.
-    Block,
-}
-
-/// How payloads are packed, as the file has it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Compression {
-    #[default]
-    None,
-    Lz4,
-    Zstd,
-    Adaptive,
-}
-
-/// How records go from log to log, as the file has it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Transport {
-    /// By TCP with TLS.
-    #[default]
-    Tcp,
-    /// By RDMA Write and Flush, in the clear; everything else by TCP with TLS.
-    Rdma,
-}
-
-/// What carries out RDMA, as the file has it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RdmaProvider {
-    #[default]
-    Soft,
-    /// Members of one machine.
-    Shm,
-    /// An adapter.
-    Verbs,
-}
-
-impl From<RdmaProvider> for ProviderChoice {
-    fn from(provider: RdmaProvider) -> Self {
-        match provider {
-            RdmaProvider::Soft => Self::Soft,
-            RdmaProvider::Shm => Self::Shm,
-            RdmaProvider::Verbs => Self::Verbs,
-        }
-    }
-}
-
-impl From<EntryMode> for Mode {
-    fn from(mode: EntryMode) -> Self {
-        match mode {
-            EntryMode::Sync => Self::Sync,
-            EntryMode::SemiSync => Self::SemiSync,
-            EntryMode::Async => Self::Async,
-        }
-    }
-}
-
-impl From<args::Mode> for Mode {
-    fn from(mode: args::Mode) -> Self {
-        match mode {
-            args::Mode::Sync => Self::Sync,
-            args::Mode::SemiSync => Self::SemiSync,
-            args::Mode::Async => Self::Async,
-        }
-    }
-}
-
 /// A group as its file describes it, and where the file is.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -305,10 +186,20 @@ impl Group {
     pub(crate) fn read(path: &Path) -> Result<Self, ReplicaFailure> {
         let text = fs::read_to_string(path)
             .map_err(|source| ReplicaFailure::File { path: path.to_owned(), source })?;
-        let file: GroupFile = toml::from_str(&text).map_err(|source| ReplicaFailure::Syntax {
+        Self::of_text(path, &text)
+    }
+
+    /// The group that a text describes, which is that of the file or to be.
+    pub(super) fn of_text(path: &Path, text: &str) -> Result<Self, ReplicaFailure> {
+        let file: GroupFile = toml::from_str(text).map_err(|source| ReplicaFailure::Syntax {
             path: path.to_owned(),
             source: Box::new(source),
         })?;
+        Self::of_file(path, file)
+    }
+
+    /// The group of what a file says, once that is checked.
+    pub(super) fn of_file(path: &Path, file: GroupFile) -> Result<Self, ReplicaFailure> {
         let wrong = |why: String| ReplicaFailure::Group { path: path.to_owned(), why };
         let id = parse_id(&file.id)
             .ok_or_else(|| wrong("id: write 32 hexadecimal digits".to_owned()))?;
@@ -316,21 +207,63 @@ impl Group {
         Ok(Self { path: path.to_owned(), file, id })
     }
 
-    /// Writes a new file.
-    pub(crate) fn write(path: &Path, file: &GroupFile) -> Result<(), ReplicaFailure> {
+    /// Writes a new file, or, where `replaces`, another content of one that is there.
+    pub(crate) fn write(
+        path: &Path,
+        file: &GroupFile,
+        replaces: bool,
+    ) -> Result<(), ReplicaFailure> {
+        file.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
+        let text = toml::to_string_pretty(file).expect("a table of plain values");
+        Self::write_text(path, &text, replaces)
+    }
+
+    /// [`Group::write`], of a text that has been checked. Where it replaces one, the file is [`Group::locked`], and a link to
+    /// it stays.
+    pub(super) fn write_text(
+        path: &Path,
+        text: &str,
+        replaces: bool,
+    ) -> Result<(), ReplicaFailure> {
         let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
-        let text = file.text(path)?;
-        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let real = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
+        let directory = real.parent().filter(|it| !it.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let mut beside = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
         beside
             .write_all(text.as_bytes())
             .and_then(|()| beside.as_file().sync_all())
             .map_err(failed)?;
-        let readable = fs::Permissions::from_mode(0o644);
-        beside.as_file().set_permissions(readable).map_err(failed)?;
-        beside.persist_noclobber(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        let old = if replaces { Some(fs::metadata(&real).map_err(failed)?) } else { None };
+        let new = beside.as_file().metadata().map_err(failed)?;
+        if let Some(old) =
+            old.as_ref().filter(|old| (old.uid(), old.gid()) != (new.uid(), new.gid()))
+        {
+            // Who is not root may be unable to give it away; the mode says who reads it.
+            let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
+        }
+        let mode = old.map_or(0o644, |old| old.mode() & 0o777);
+        beside.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)?;
+        match replaces {
+            true => beside.persist(&real).map_err(|error| failed(error.error))?,
+            false => beside.persist_noclobber(&real).map_err(|error| failed(error.error))?,
+        };
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+    }
+
+    /// The file, locked against other commands that change it, until what this returns is dropped.
+    pub(super) fn locked(path: &Path) -> Result<File, ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
+        loop {
+            let file = File::open(path).map_err(failed)?;
+            file.lock().map_err(failed)?;
+            // Whoever had it before has put another one in its place.
+            let (mine, there) =
+                (file.metadata().map_err(failed)?, fs::metadata(path).map_err(failed)?);
+            if (mine.dev(), mine.ino()) == (there.dev(), there.ino()) {
+                return Ok(file);
+            }
+        }
     }
 
     /// The member of a name.
@@ -395,10 +328,29 @@ impl Group {
 }
 
 impl Group {
+    /// What of a member's settings may change while it runs.
+    pub(crate) fn settings(&self, me: &MemberEntry) -> Settings {
+        Settings {
+            tuning: self.config(me).tuning(),
+            compression: self.file.compression.into(),
+            rpo: self.rpo(),
+            bandwidth: self.file.bandwidth.and_then(|bandwidth| NonZeroU64::new(bandwidth.0)),
+        }
+    }
+
+    /// How far asynchronous members may be behind.
+    pub(crate) fn rpo(&self) -> Option<Rpo> {
+        self.file.rpo_ms.map(|ms| Rpo {
+            age_ns: ms.saturating_mul(1_000_000),
+            throttles: self.file.rpo_throttle,
+        })
+    }
+
     /// How a member makes links.
     pub(crate) fn links(&self, me: &MemberEntry) -> LinkOptions {
         let bandwidth = self.file.bandwidth.and_then(|bandwidth| NonZeroU64::new(bandwidth.0));
-        LinkOptions { local: me.from, bandwidth }
+        let connections = self.file.connections;
+        LinkOptions { local: me.from, bandwidth: bandwidth.into(), connections }
     }
 
     /// How records go from log to log, if by RDMA; `link` is where the member listens for links.
@@ -466,12 +418,6 @@ impl MemberEntry {
 }
 
 impl GroupFile {
-    /// Its text, if it describes a group.
-    pub(super) fn text(&self, path: &Path) -> Result<String, ReplicaFailure> {
-        self.check().map_err(|why| ReplicaFailure::Group { path: path.to_owned(), why })?;
-        Ok(toml::to_string_pretty(self).expect("a table of plain values"))
-    }
-
     /// What cannot be.
     fn check(&self) -> Result<(), String> {
         let geometry = replica::format::Geometry::new(self.log_size.0, 1);
@@ -583,6 +529,12 @@ impl GroupFile {
         if self.transport == Transport::Rdma && self.bandwidth.is_some() {
             return Err("bandwidth: a cap is kept by TCP alone, not by RDMA".to_owned());
         }
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            return Err(format!("connections: 1 to {CONNECTIONS_MAX} are possible"));
+        }
+        if self.transport == Transport::Rdma && self.connections > 1 {
+            return Err("connections: records that go by RDMA have one connection; several are of `transport = \"tcp\"`".to_owned());
+        }
         if self.bandwidth.is_some_and(|bandwidth| bandwidth.0 < BANDWIDTH_LEAST) {
             return Err(format!("bandwidth: {} at least", Size(BANDWIDTH_LEAST).text()));
         }
@@ -648,6 +600,15 @@ const fn one() -> u32 {
     1
 }
 
+pub(crate) const fn one_connection() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_one(connections: &usize) -> bool {
+    *connections == 1
+}
+
 const fn lease() -> u64 {
     5
 }
@@ -680,10 +641,10 @@ const READ_LEASE_MS: std::ops::RangeInclusive<u64> = 400..=60_000;
 const COPY_WINDOW: u64 = 8 << 20;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn file() -> GroupFile {
+    pub(in crate::replica) fn file() -> GroupFile {
         GroupFile {
             name: "db".to_owned(),
             id: "00112233445566778899aabbccddeeff".to_owned(),
@@ -702,6 +663,7 @@ mod tests {
             links_are_private: false,
             rdma_provider: RdmaProvider::Soft,
             bandwidth: None,
+            connections: 1,
             witness_file: None,
             etcd: None,
             units: Vec::new(),
@@ -718,8 +680,8 @@ mod tests {
     fn a_file_that_was_written_says_the_same_when_it_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.toml");
-        Group::write(&path, &file()).unwrap();
-        Group::write(&path, &file()).unwrap_err();
+        Group::write(&path, &file(), false).unwrap();
+        Group::write(&path, &file(), false).unwrap_err();
         let group = Group::read(&path).unwrap();
         // A person can add tables to it.
         let text = fs::read_to_string(&path).unwrap();
@@ -737,7 +699,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         type Change = fn(&mut GroupFile);
-        let wrong: [(&str, Change); 12] = [
+        let wrong: [(&str, Change); 13] = [
+            ("connections: 1 to 8", |file| file.connections = 9),
             ("links_are_private", |file| file.transport = Transport::Rdma),
             ("1M at least", |file| file.bandwidth = Some(Size(1))),
             ("two have this name", |file| file.members[1].name = "alpha".to_owned()),

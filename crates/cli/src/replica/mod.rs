@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   group    the file that describes a group
+//!   values   values of its keys
 //!   prepare  makes the file, and a member's log and volumes
 //!   serve    runs a member
 //!   front    offers its volumes
@@ -9,15 +10,21 @@
 //!   control  the socket by which a running member is asked, both ends
 //!   views    the views that a running member shows
 //!   ask      the commands that ask
+//!   differences  what differs between two files of a group, and what can change while a member runs
+//!   apply    has a member take another file
+//!   edit     changes a key in the text of a file
+//!   verify   waits for a comparison
 //!   show     what a member says, as text
 //!   topology  what two machines are good for, before
 //! ```
 
+mod apply;
 pub(crate) mod args;
 mod ask;
 mod automatic;
-mod change;
 mod control;
+mod differences;
+mod edit;
 mod failure;
 mod front;
 mod group;
@@ -25,6 +32,8 @@ mod prepare;
 mod serve;
 mod show;
 mod topology;
+mod values;
+mod verify;
 mod views;
 
 pub(crate) use failure::ReplicaFailure;
@@ -43,6 +52,9 @@ pub(crate) fn run(command: &ReplicaCommand) -> Result<(), Failure> {
         ReplicaCommand::Serve(serve) => serve::run(serve),
         ReplicaCommand::Export(export) => prepare::export(export),
         ReplicaCommand::TestTopology(test) => topology::run(test),
+        ReplicaCommand::Apply(options) => apply::run(options),
+        ReplicaCommand::Set(options) => apply::set(options),
+        ReplicaCommand::Verify(options) => verify::run(options),
         other => ask::run(other),
     }
 }

@@ -10,7 +10,6 @@ use replica::ring::{CreateOptions, Ring};
 
 use super::ReplicaFailure;
 use super::args::{Add, Create, Export, Prepare, Remove};
-use super::change::change;
 use super::group::{
     Compression, Full, Group, GroupFile, MemberEntry, RdmaProvider, Size, Transport, VolumeEntry,
     new_id, window, write_secret,
@@ -47,6 +46,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         links_are_private: false,
         rdma_provider: RdmaProvider::Soft,
         bandwidth: None,
+        connections: super::group::one_connection(),
         witness_file: None,
         etcd: None,
         units: Vec::new(),
@@ -54,7 +54,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         volumes,
         members,
     };
-    Group::write(path, &file)?;
+    Group::write(path, &file, false)?;
     if let Err(failure) = write_secret(&secret) {
         // A group without its secret is none; the next try would find the file in its way.
         let _ = fs::remove_file(path);
@@ -110,39 +110,37 @@ pub(super) fn prepare(options: &Prepare) -> Result<(), ReplicaFailure> {
 
 /// Adds a member to the file.
 pub(super) fn add(options: &Add) -> Result<(), ReplicaFailure> {
-    change(&options.file, |group| {
-        let number = match options.number {
-            Some(number) => {
-                group.file.removed.retain(|removed| *removed != number);
-                number
-            }
-            None => free_number(group)?,
-        };
-        group.file.members.push(MemberEntry::parse(&options.member, number)?);
-        Ok(())
-    })
-}
-
-fn free_number(group: &Group) -> Result<u8, ReplicaFailure> {
+    let _locked = Group::locked(&options.file)?;
+    let mut group = Group::read(&options.file)?;
     let taken = |number: &u8| group.file.members.iter().any(|member| member.number == *number);
-    let is_new = |number: &u8| !taken(number) && !group.file.removed.contains(number);
-    (0..replica::MEMBERS_MAX).find(is_new).ok_or_else(|| ReplicaFailure::Group {
-        path: group.path.clone(),
-        why: format!(
-            "all {} numbers are of members, or were of members that are removed ({:?}): with --number one of these is given again, once its machine is gone for good",
-            replica::MEMBERS_MAX, group.file.removed
-        ),
-    })
+    let number = match options.number {
+        Some(number) => {
+            group.file.removed.retain(|removed| *removed != number);
+            number
+        }
+        None => {
+            let is_new = |number: &u8| !taken(number) && !group.file.removed.contains(number);
+            (0..replica::MEMBERS_MAX).find(is_new).ok_or_else(|| ReplicaFailure::Group {
+                path: group.path.clone(),
+                why: format!(
+                    "all {} numbers are of members, or were of members that are removed ({:?}): with --number one of these is given again, once its machine is gone for good",
+                    replica::MEMBERS_MAX, group.file.removed
+                ),
+            })?
+        }
+    };
+    group.file.members.push(MemberEntry::parse(&options.member, number)?);
+    Group::write(&group.path, &group.file, true)
 }
 
 /// Removes a member from the file.
 pub(super) fn remove(options: &Remove) -> Result<(), ReplicaFailure> {
-    change(&options.file, |group| {
-        let number = group.member(&options.member)?.number;
-        group.file.members.retain(|member| member.number != number);
-        group.file.removed.push(number);
-        Ok(())
-    })
+    let _locked = Group::locked(&options.file)?;
+    let mut group = Group::read(&options.file)?;
+    let number = group.member(&options.member)?.number;
+    group.file.members.retain(|member| member.number != number);
+    group.file.removed.push(number);
+    Group::write(&group.path, &group.file, true)
 }
 
 /// Prints the commands that would make the group again.

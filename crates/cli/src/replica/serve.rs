@@ -9,8 +9,8 @@ use basics::Environment;
 use block::{BlockDevice, FileDevice};
 use pmem::DurabilityClass;
 use replica::ring::Ring;
-use replica::runtime::{Member, Rpo, Setup, StartError};
-use replica::wire::{Identity, Listener, Policy};
+use replica::runtime::{Member, Setup, StartError};
+use replica::wire::{Identity, Listener};
 use replica::witness::etcd::Etcd;
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{MemberId, MemberSet};
@@ -21,7 +21,7 @@ use super::ask::Answers;
 use super::automatic;
 use super::control::Control;
 use super::front::Front;
-use super::group::{Compression, Group, MemberEntry};
+use super::group::{Group, MemberEntry};
 use super::views::Shown;
 use crate::failure::Failure;
 use crate::metrics::{Endpoint, of_member};
@@ -110,16 +110,8 @@ fn start(
         one_sided: group.one_sided(entry, listener.local_addr()),
         listener,
         witness,
-        compression: match group.file.compression {
-            Compression::None => Policy::None,
-            Compression::Lz4 => Policy::Lz4,
-            Compression::Zstd => Policy::Zstd,
-            Compression::Adaptive => Policy::Adaptive,
-        },
-        rpo: group.file.rpo_ms.map(|ms| Rpo {
-            age_ns: ms.saturating_mul(1_000_000),
-            throttles: group.file.rpo_throttle,
-        }),
+        compression: group.file.compression.into(),
+        rpo: group.rpo(),
         environment: Environment::host(),
     });
     // A member that has grown or not remembers the sizes, whatever the file says.

@@ -113,6 +113,7 @@ fn replica(group: &Group, report: &Report, member: MemberId, state: &MemberState
         "bytes_remaining": state.lacks,
         "rpo_ms": rpo_ms,
         "failure": failure,
+        "connections": report.connections.iter().find(|(of, _)| *of == member).map(|(_, it)| it),
         "transport": transport,
         "transport_failure": why,
     })
@@ -145,7 +146,7 @@ pub(super) fn points_of(available: &Available, marks: &[Mark]) -> Value {
 }
 
 /// The state of a member as text.
-pub(super) fn status(_group: &Group, answer: &Value) -> String {
+pub(super) fn status(group: &Group, answer: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let log = &answer["log"];
     let (start, end) = (number(&log["start_lsn"]), number(&log["end_lsn"]));
@@ -186,9 +187,16 @@ pub(super) fn status(_group: &Group, answer: &Value) -> String {
         let views: Vec<String> = views.iter().map(ToString::to_string).collect();
         let _ = writeln!(out, "views: {}", views.join(", "));
     }
+    replicas(&mut out, group, answer);
+    out
+}
+
+/// What a source says of the others.
+fn replicas(out: &mut String, group: &Group, answer: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let replicas = answer["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
     if replicas.is_empty() {
-        return out;
+        return;
     }
     let _ = writeln!(
         out,
@@ -209,13 +217,17 @@ pub(super) fn status(_group: &Group, answer: &Value) -> String {
         if let Some(failure) = replica["failure"].as_str() {
             let _ = writeln!(out, "  not reached: {failure}");
         }
+        if let Some(count) = replica["connections"].as_u64()
+            && group.file.connections > 1
+        {
+            let _ = writeln!(out, "  {count} of {} connections", group.file.connections);
+        }
         if let Some(failure) = replica["transport_failure"].as_str() {
             let _ = writeln!(out, "  by TCP, not by RDMA: {failure}");
         } else if let Some(rdma) = replica["transport"].as_str().filter(|it| *it != "tcp") {
             let _ = writeln!(out, "  by {rdma}");
         }
     }
-    out
 }
 
 /// Events as text.
@@ -230,6 +242,27 @@ pub(super) fn events(answer: &Value) -> String {
             event["event"],
             event["text"].as_str().unwrap_or_default()
         );
+    }
+    out
+}
+
+/// What came of a file's differences, as text.
+pub(super) fn changes(answer: &Value) -> String {
+    let mut out = String::new();
+    let member = output::shown(answer["member"].as_str().unwrap_or_default()).into_owned();
+    for change in answer["changes"].as_array().into_iter().flatten() {
+        let text = |key: &str| output::shown(change[key].as_str().unwrap_or_default()).into_owned();
+        let (outcome, why) = (text("outcome"), text("why"));
+        let became = match &*outcome {
+            "changed" => "in force now".to_owned(),
+            "would-change" => "would be in force at once".to_owned(),
+            "restart" => format!("with the next start of the member: {why}"),
+            _ => format!("not changed: {why}"),
+        };
+        let _ = writeln!(out, "{}: {} -> {}, {became}", text("key"), text("from"), text("to"));
+    }
+    if out.is_empty() {
+        let _ = writeln!(out, "member {member} runs by this file: nothing differs");
     }
     out
 }

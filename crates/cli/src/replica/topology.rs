@@ -7,6 +7,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -30,17 +32,24 @@ pub(super) fn run(options: &TestTopology) -> Result<(), Failure> {
         return answers(&group, me);
     }
     let other = other_of(&group, me, options.to.as_deref())?;
-    let report = measure(&group, me, other, options)?;
     let stem = format!("{}-{}-{}", group.file.name, me.name, other.name);
     let named = |path: &Option<PathBuf>, suffix: &str| {
         path.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.{suffix}")))
     };
     let (json, page) = (named(&options.json, "json"), named(&options.html, "html"));
+    // Whether they can be written is known before anything is measured.
+    let (json_file, page_file) = (Out::open(&json)?, Out::open(&page)?);
+    let report = measure(&group, me, other, options)?;
     let text = report.to_json().map_err(|_| ReplicaFailure::DirectoryName)?;
-    write(&json, &(text + "\n"))?;
-    write(&page, &report.to_html())?;
+    json_file.write(&(text + "\n"))?;
+    page_file.write(&report.to_html())?;
     let kept = format!("{} has all figures, {} the charts\n", json.display(), page.display());
-    output::say(&(shown(&report) + &kept))
+    let is_device =
+        |path: &Path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let mut volumes = group.file.volumes.iter().enumerate();
+    let on_device = volumes.any(|(number, volume)| is_device(&me.volume(number, volume)));
+    let note = if on_device { NOT_MEASURED } else { "" };
+    output::say(&(shown(&report) + note + &kept))
 }
 
 fn answers(group: &Group, me: &MemberEntry) -> Result<(), Failure> {
@@ -85,7 +94,7 @@ fn measure(
     let volumes = group.file.volumes.iter().enumerate();
     let volume = volumes.map(|(number, volume)| me.volume(number, volume)).next();
     let volume = volume.as_deref().and_then(Path::parent).map(existing);
-    // Volumes beside the log are measured with it; a device file says nothing of its disk.
+    // Volumes beside the log are measured with it.
     let data = match volume.filter(|it| *it != log.directory && !it.starts_with("/dev")) {
         Some(directory) => disk(directory)?,
         None => log.clone(),
@@ -146,8 +155,47 @@ fn existing(directory: &Path) -> &Path {
     directory.ancestors().find(|it| it.is_dir()).unwrap_or_else(|| Path::new("/"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), ReplicaFailure> {
-    fs::write(path, text).map_err(|source| ReplicaFailure::File { path: path.to_owned(), source })
+/// A file that is to be written: what is there stays until all of the new one is.
+struct Out {
+    path: PathBuf,
+    to: Target,
+}
+
+enum Target {
+    /// Beside it, and then in its place.
+    Beside(tempfile::NamedTempFile),
+    /// Into what is there and no file: a pipe, a terminal.
+    Into(fs::File),
+}
+
+impl Out {
+    fn open(path: &Path) -> Result<Self, ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
+        let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let to = match is_special {
+            true => Target::Into(fs::File::options().write(true).open(path).map_err(failed)?),
+            false => {
+                let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+                let mode = fs::Permissions::from_mode(0o666);
+                let mut beside = tempfile::Builder::new();
+                let beside =
+                    beside.permissions(mode).tempfile_in(directory.unwrap_or(Path::new(".")));
+                Target::Beside(beside.map_err(failed)?)
+            }
+        };
+        Ok(Self { path: path.to_owned(), to })
+    }
+
+    fn write(self, text: &str) -> Result<(), ReplicaFailure> {
+        let failed = |source| ReplicaFailure::File { path: self.path.clone(), source };
+        match self.to {
+            Target::Into(mut file) => file.write_all(text.as_bytes()).map_err(failed),
+            Target::Beside(mut file) => {
+                file.write_all(text.as_bytes()).map_err(failed)?;
+                file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
+            }
+        }
+    }
 }
 
 /// The report as text.
@@ -206,6 +254,9 @@ fn rate(bytes_per_second: f64) -> String {
     format!("{:.0} MiB/s", bytes_per_second / f64::from(1 << 20))
 }
 
+/// What is measured writes to a file: a device may hold what somebody wants.
+const NOT_MEASURED: &str =
+    "volumes that are devices are not measured: for them the estimates take the disk of the log\n";
 /// Links at once, for the bandwidth.
 const STREAMS: [usize; 3] = [1, 2, 4];
 /// Bytes of the file with which a disk is measured.

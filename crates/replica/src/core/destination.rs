@@ -408,6 +408,8 @@ impl Core {
         self.label.committed = self.committed;
         self.label.is_source = false;
         self.label.handed_to = None;
+        // What this member was told as the source of before.
+        self.label.suspended = MemberSet::NONE;
         self.label.in_sync = in_sync;
         self.label.set_version = set_version;
         let (committed, applied) = (self.committed, self.applied);
@@ -526,9 +528,17 @@ impl Core {
 
     // The driver keeps the bytes of each copy until it is put.
     fn hear_copy(&mut self, peer: Peer, at: Lsn, extent: Extent) {
+        let retained = self.config.retention_ns > 0
+            && self.label.contents == Contents::Consistent
+            && self.applied < at;
         let Some(destination) = self.destination() else { return };
         if destination.copies.len() < COPIES_WAITING_MAX {
+            let is_first = destination.copies.is_empty();
             destination.copies.push_back((at, extent));
+            // Everything before is applied first: see `aged`.
+            if retained && is_first {
+                self.tell(News::PointsEnd(at));
+            }
         } else {
             self.send(peer, Message::Refused(Refusal::OutOfOrder));
             self.act(Action::Disconnect(peer));

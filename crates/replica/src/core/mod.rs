@@ -14,6 +14,7 @@
 //!   in_sync    who is in sync
 //!   hand_over  how another becomes the source in its place
 //!   wishes     what an operator may want of it
+//!   tuning     what an operator may change while it runs
 //!   joining    how a member that comes back is taken in
 //!   lease      until when a source may let read, and what members promise
 //!   destination  following a source, applying, copies
@@ -37,6 +38,7 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod tuning;
 mod wishes;
 
 use std::collections::VecDeque;
@@ -49,6 +51,7 @@ pub use self::news::{Denial, News};
 pub use self::order::Entry;
 pub use self::source::{Admitted, Denied, Draft};
 pub use self::status::{MemberState, Status};
+pub use self::tuning::Tuning;
 
 use self::checkpoint::Checkpoint;
 use self::destination::Destination;
@@ -470,6 +473,11 @@ impl Core {
     /// The epochs that made this member's order.
     pub fn history(&self) -> &History {
         &self.label.history
+    }
+
+    /// The sequence of the label that is durable.
+    pub fn stored(&self) -> u64 {
+        self.stored
     }
 
     /// The label as it is wanted.

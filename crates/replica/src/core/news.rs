@@ -34,6 +34,11 @@ pub enum News {
     /// A member refused this source.
     #[error("{0} refuses this source: {1}")]
     Refused(MemberId, Refusal),
+    /// At a destination that retains records: blocks are copied into its volumes, which are beyond the points before.
+    #[error(
+        "blocks that differ are copied here: no view can be made any more at a point before {0}; views that are open stay"
+    )]
+    PointsEnd(Lsn),
     /// The ring is full of what a member lacks: it gets copies later.
     #[error("{0} is too far behind for the log: it gets copies later")]
     FellBehind(MemberId),
@@ -152,6 +157,7 @@ impl News {
             Self::CopyBegins(..) => 301,
             Self::CopyEnds(_) => 302,
             Self::FellBehind(_) => 303,
+            Self::PointsEnd(_) => 304,
             Self::OneSided(_) => 310,
             Self::NotOneSided(_) => 311,
             Self::Differs(..) => 400,

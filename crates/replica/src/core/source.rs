@@ -332,6 +332,7 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
+        let suspended = self.label.suspended;
         let volumes = self.config.volumes.clone();
         let other = |(member, mode): &(MemberId, Mode)| {
             let dirty = dirty
@@ -349,7 +350,7 @@ impl Core {
                 dirty_ordered: maps_ordered,
                 compares: false,
                 known: Lsn(0),
-                is_suspended: false,
+                is_suspended: suspended.contains(*member),
                 leaves: false,
             }
         };

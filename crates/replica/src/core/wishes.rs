@@ -3,7 +3,7 @@
 use super::event::Wish;
 use super::news::Denial;
 use super::source::{HandOver, Link};
-use super::{Core, Role};
+use super::{AfterLabel, Core, Role};
 use crate::dirty::DirtyMap;
 use crate::names::MemberId;
 
@@ -65,6 +65,18 @@ impl Core {
                 source.handing_over = Some(HandOver { to, nonce, named: None, told: None });
             }
             Wish::GoOnWithout(_) | Wish::Promote { .. } | Wish::Demote => {}
+        }
+        // A source that starts again does as it was told.
+        let suspended = match wish {
+            Wish::Suspend(_) => self.label.suspended.with(member),
+            Wish::Resume(_) => self.label.suspended.without(member),
+            _ => self.label.suspended,
+        };
+        let is_new = std::mem::replace(&mut self.label.suspended, suspended) != suspended;
+        // Before the witness agrees no label names the epoch; the one that does has this as well.
+        let has_begun = self.source().is_some_and(|source| source.has_begun());
+        if is_new && has_begun {
+            self.store_label(AfterLabel::Nothing);
         }
         Ok(())
     }

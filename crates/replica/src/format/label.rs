@@ -4,12 +4,12 @@
 //!   0 "LFREPLIC" 8 | version 4 | crc 4 | group 16 | sequence 8 | capacity 8 |
 //!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
 //!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
-//!  96 bound 8 | positions 8 x 8 | handed to 1 | 0 23 |
+//!  96 bound 8 | positions 8 x 8 | handed to 1 | suspended 1 | 0 22 |
 //! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) |
 //!2240 sizes 16 x 8 | zeros to 4096
 //! ```
-//! Little-endian. The version is 2 where a member is named to which the source handed over, and 1 otherwise: a program that
-//! does not know what that means refuses such a label, and reads all others. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
+//! Little-endian. The version is 3 where members are suspended, 2 where a member is named to which the source handed over, and
+//! 1 otherwise: a program that does not know what that means refuses such a label, and reads all others. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
 //!
 //! Spec: ours, docs/replica-format.md.
@@ -50,7 +50,8 @@ struct Wire {
     bound: U64,
     positions: [U64; MEMBERS_MAX as usize],
     handed_to: u8,
-    padding: [u8; 23],
+    suspended: u8,
+    padding: [u8; 22],
     epochs: [WireEpoch; EPOCHS_MAX],
     sizes: [U64; VOLUMES_MAX as usize],
     reserved:
@@ -78,6 +79,8 @@ const MAGIC: [u8; 8] = *b"LFREPLIC";
 const VERSION: u32 = 1;
 /// Of a label that names to whom its source has handed over.
 const VERSION_HANDED: u32 = 2;
+/// Of a label that names members to whom its source sends nothing.
+const VERSION_SUSPENDED: u32 = 3;
 /// Flag of a label: the member was the source.
 const SOURCE: u8 = 1;
 /// Flag of an epoch: its source was promoted by force.
@@ -173,6 +176,8 @@ pub struct Label {
     pub is_source: bool,
     /// At the source: the member that was, or is about to be, told to take over. It may be the source by now.
     pub handed_to: Option<MemberId>,
+    /// At the source: members to whom an operator has it send nothing until they are resumed.
+    pub suspended: MemberSet,
     /// What the volumes of this member hold.
     pub contents: Contents,
     /// At the source: what it knows of the other members.
@@ -236,6 +241,7 @@ impl Label {
             bound: self.bound.0.into(),
             positions,
             handed_to: self.handed_to.map_or(0, |member| member.0 + 1),
+            suspended: self.suspended.0,
             padding: [0; _],
             epochs,
             sizes: self.sizes.map(U64::new),
@@ -259,8 +265,8 @@ impl Label {
             return Err(FormatError::LabelChecksum);
         }
         let found = wire.version.get();
-        if !matches!(found, VERSION | VERSION_HANDED) {
-            return Err(FormatError::LabelVersion { found, known: VERSION_HANDED });
+        if !matches!(found, VERSION | VERSION_HANDED | VERSION_SUSPENDED) {
+            return Err(FormatError::LabelVersion { found, known: VERSION_SUSPENDED });
         }
         let label = Self::of(wire).ok_or(FormatError::LabelNumbers)?;
         // What has no meaning is zero, so that a later version can give it one.
@@ -269,6 +275,7 @@ impl Label {
 
     fn version(&self) -> u32 {
         match self.handed_to {
+            _ if self.suspended != MemberSet::NONE => VERSION_SUSPENDED,
             Some(_) => VERSION_HANDED,
             None => VERSION,
         }
@@ -317,6 +324,7 @@ impl Label {
             set_version: wire.set_version.get(),
             is_source: wire.flags & SOURCE != 0,
             handed_to: wire.handed_to.checked_sub(1).map(MemberId),
+            suspended: MemberSet(wire.suspended),
             contents,
             positions,
             sizes: wire.sizes.map(U64::get),
@@ -341,6 +349,7 @@ impl Label {
             .is_none_or(|to| self.is_source && to.0 < MEMBERS_MAX && to != self.member);
         self.member.0 < MEMBERS_MAX
             && is_handed_well
+            && !self.suspended.contains(self.member)
             && is_address(self.start)
             && is_address(self.committed)
             && is_address(self.bound)
@@ -406,6 +415,7 @@ mod tests {
             set_version: 9,
             is_source: true,
             handed_to: None,
+            suspended: MemberSet::NONE,
             contents: Contents::MixedUntil(Lsn(0x10c0)),
             positions,
             sizes: [0; _],
@@ -452,6 +462,16 @@ mod tests {
     }
 
     #[test]
+    fn a_label_that_names_suspended_members_has_them_in_one_byte_and_another_version() {
+        for handed_to in [None, Some(MemberId(2))] {
+            let suspended = Label { suspended: MemberSet(0b101), handed_to, ..label() };
+            let bytes = suspended.encode(&GEOMETRY);
+            assert_eq!((bytes[8], bytes[169]), (3, 0b101));
+            assert_eq!(Label::decode(&bytes), Ok((suspended, GEOMETRY)));
+        }
+    }
+
+    #[test]
     fn a_label_with_one_changed_bit_is_refused() {
         for bit in (0..LABEL_LEN * 8).step_by(7) {
             let mut damaged = golden();
@@ -471,13 +491,17 @@ mod tests {
 
     #[test]
     fn a_label_of_another_version_says_so() {
-        let found = FormatError::LabelVersion { found: 3, known: 2 };
-        assert_eq!(Label::decode(&forged(|wire| wire.version = 3.into())), Err(found));
+        let found = FormatError::LabelVersion { found: 4, known: 3 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 4.into())), Err(found));
     }
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 25] = [
+        let changes: [fn(&mut Wire); 28] = [
+            // A version says whether members are suspended; none suspends itself.
+            |wire| wire.suspended = 4,
+            |wire| wire.version = 3.into(),
+            |wire| (wire.version, wire.suspended) = (3.into(), 2),
             |wire| wire.capacity = 0.into(),
             |wire| wire.capacity = 4097.into(),
             |wire| wire.capacity = u64::MAX.into(),

@@ -35,10 +35,18 @@ pub(super) struct Connected {
     pub(super) closes_at: Option<u64>,
     /// Answers of the other end about its volumes, for the copier.
     pub(super) digests: VecDeque<(Extent, Vec<Digest>)>,
-    /// The last answer of the other end to [`crate::message::Message::Fetch`].
-    pub(super) fetched: Option<(Lsn, Extent, Option<Vec<u8>>)>,
+    /// What is asked for by [`crate::message::Message::Fetch`], by volume and offset, with the answers that have come.
+    pub(super) fetches: BTreeMap<(u8, u64), Option<Fetched>>,
     /// The last answer of the other end to [`crate::message::Message::Reserve`].
     pub(super) reserved: Option<(Extent, u64)>,
+}
+
+/// An answer: the range at an LSN, and its bytes, if the other end has them.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) at: Lsn,
+    pub(super) extent: Extent,
+    pub(super) bytes: Option<Vec<u8>>,
 }
 
 impl Connected {
@@ -90,6 +98,12 @@ impl Links {
 
     pub(super) fn failed(&mut self, member: MemberId, why: String) {
         self.failures.insert(member, why);
+    }
+
+    /// The connections of the newest link to a member.
+    pub(super) fn connections(&self, member: MemberId) -> Option<usize> {
+        let newest = self.open.values().rev().find(|it| it.member == member)?;
+        Some(newest.closer.connections())
     }
 
     /// Why a member was not reached, at the last attempt.

@@ -162,7 +162,7 @@ impl Inner {
     ) -> Result<(), BlockError> {
         let mut packed = Vec::new();
         let encoding = match kind {
-            Kind::Write => compress(self.compression, bytes, &mut packed),
+            Kind::Write => compress(self.compression(), bytes, &mut packed),
             _ => Encoding::Plain,
         };
         let payload = if encoding == Encoding::Plain { bytes } else { &packed[..] };

@@ -2,22 +2,23 @@
 //! sector in its place.
 //!
 //! ```text
-//!   source: a block cannot be read -- Fetch(at) --> member: waits until everything below `at` is applied, reads
+//!   source: a block cannot be read -- Fetch(at) --> member: waits until it has everything below `at`, reads volume and log
 //!           written again, answered  <-- Fetched --
 //! ```
 //! Nobody writes to the range meanwhile, and everything that was written there is committed: below `at`.
 
-use std::sync::PoisonError;
-
 use block::{BlockError, Survives};
 use log::Lsn;
 
+use super::connections::Fetched;
 use super::hub::Work;
 use super::inner::Inner;
+use super::storage::Kept;
 use crate::core::{Action, Event, Lane, News};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
 use crate::names::MemberId;
+use crate::view::bytes_at;
 
 impl Inner {
     /// What `read` gives; once the blocks of the range that cannot be read have been healed, if that is why it fails. The caller
@@ -76,27 +77,35 @@ impl Inner {
 
     /// The bytes of a range at a member in sync, from the first that has them.
     fn fetch(&self, extent: Extent) -> Option<(MemberId, Vec<u8>)> {
-        let _alone = self.healing.lock().unwrap_or_else(PoisonError::into_inner);
         let peers = self.hub.lock().core.in_sync_peers();
         peers.into_iter().find_map(|peer| Some((peer.member, self.fetch_from(peer, extent)?)))
     }
 
+    // Who reads another range is not held up by a member that does not answer: each waits for its own.
     fn fetch_from(&self, peer: Peer, extent: Extent) -> Option<Vec<u8>> {
-        let hub = &self.hub;
-        let mut state = hub.lock();
-        state.links.get_mut(peer)?.fetched = None;
-        let (epoch, at) = (state.core.epoch(), state.core.committed());
-        hub.take(&mut state, vec![Action::Send(peer, Message::Fetch { epoch, at, extent })]);
+        let (hub, key) = (&self.hub, (extent.volume, extent.offset));
         let until = hub.now() + ANSWER_NS;
-        loop {
+        let mut state = hub.lock();
+        while state.links.get_mut(peer)?.fetches.len() >= FETCHES_MAX {
             if state.ends || hub.now() > until {
                 return None;
             }
-            let fetched = state.links.get_mut(peer)?.fetched.take();
-            if let Some((_, _, bytes)) =
-                fetched.filter(|(of, at_there, _)| (*of, *at_there) == (at, extent))
-            {
-                return bytes;
+            state = hub.wait(Lane::Copies(peer.member), state);
+        }
+        state.links.get_mut(peer)?.fetches.insert(key, None);
+        let (epoch, at) = (state.core.epoch(), state.core.committed());
+        hub.take(&mut state, vec![Action::Send(peer, Message::Fetch { epoch, at, extent })]);
+        loop {
+            let connected = state.links.get_mut(peer)?;
+            let answered = connected.fetches.get_mut(&key).and_then(Option::take);
+            let is_over = state.ends || hub.now() > until;
+            let is_it = |of: &Fetched| (of.at, of.extent) == (at, extent);
+            let answered = answered.filter(is_it);
+            if answered.is_some() || is_over {
+                state.links.get_mut(peer)?.fetches.remove(&key);
+                drop(state);
+                hub.ring_bell(Lane::Copies(peer.member));
+                return answered?.bytes;
             }
             state = hub.wait(Lane::Copies(peer.member), state);
         }
@@ -110,9 +119,12 @@ impl Inner {
                 hub.queue(&mut state, Lane::Copies(peer.member), Work::Fetch { peer, at, extent });
             }
             Message::Fetched { at, extent, is_there } => {
-                if let Some(connected) = state.links.get_mut(peer) {
+                let connected = state.links.get_mut(peer);
+                let key = (extent.volume, extent.offset);
+                // What nobody waits for is not kept.
+                if let Some(answer) = connected.and_then(|it| it.fetches.get_mut(&key)) {
                     let bytes = is_there.then(|| std::mem::take(bytes));
-                    connected.fetched = Some((at, extent, bytes));
+                    *answer = Some(Fetched { at, extent, bytes });
                 }
                 hub.step_locked(&mut state, Event::Said(peer, message));
                 hub.ring_bell(Lane::Copies(peer.member));
@@ -121,24 +133,25 @@ impl Inner {
         }
     }
 
-    /// Answers a source, once this member is so far.
+    /// Answers a source, once this member has the order so far: what is not in its volume yet is in its log.
     pub(super) fn answer_fetch(&self, peer: Peer, at: Lsn, extent: Extent) {
         let hub = &self.hub;
-        let until = hub.now() + APPLIED_NS;
+        let until = hub.now() + DURABLE_NS;
         let mut state = hub.lock();
-        while state.core.applied() < at && hub.now() < until {
+        while state.core.durable() < at && hub.now() < until {
             if state.ends || state.links.get_mut(peer).is_none() {
                 return;
             }
             state = hub.wait(Lane::Copies(peer.member), state);
         }
-        let is_exact = state.core.applied() >= at && state.core.is_exact_at(at);
+        let is_exact = state.core.durable() >= at && state.core.is_exact_at(at);
         drop(state);
-        let device =
-            self.volumes.device(extent.volume).filter(|_| is_exact && self.volumes.has(extent));
-        let bytes = device.and_then(|device| {
-            let mut bytes = vec![0; usize::try_from(extent.len).expect("FETCHED_MAX at most")];
-            device.read(extent.offset, &mut bytes).ok().map(|()| bytes)
+        // Room of the log may be used again while it is read: what was there is in the volume then.
+        let bytes = (0..ATTEMPTS).find_map(|_| {
+            let applied = hub.lock().core.applied().min(at);
+            let device = self.volumes.device(extent.volume)?;
+            let is_there = is_exact && self.volumes.has(extent);
+            is_there.then(|| bytes_at(&Kept(self), &**device, extent, applied..at).ok()).flatten()
         });
         let message = Message::Fetched { at, extent, is_there: bytes.is_some() };
         let bytes = bytes.unwrap_or_default();
@@ -154,7 +167,11 @@ pub(super) const fn may_heal(error: BlockError) -> bool {
 
 /// What is healed at once: the sector of most disks.
 pub(super) const HEALED_BLOCK: u64 = 4096;
-/// How long a member may take until it has applied what was committed, in nanoseconds.
-const APPLIED_NS: u64 = 5_000_000_000;
+/// How long a member may take until it has what was committed, in nanoseconds.
+const DURABLE_NS: u64 = 5_000_000_000;
+/// How often what a source wants is read, where the log changes meanwhile.
+const ATTEMPTS: u32 = 3;
+/// Ranges that a member is asked for at once.
+const FETCHES_MAX: usize = 64;
 /// How long its answer may take.
 const ANSWER_NS: u64 = 8_000_000_000;

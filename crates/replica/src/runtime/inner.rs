@@ -1,6 +1,6 @@
 //! What the threads of a member share.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::carrier::Carrier;
 use super::hub::{Hub, State};
@@ -24,11 +24,9 @@ pub(super) struct Inner {
     pub(super) ranges: Ranges,
     /// One at a time.
     pub(super) resizing: Mutex<()>,
-    /// One at a time: a member is asked for one range.
-    pub(super) healing: Mutex<()>,
     pub(super) digester: Digester,
     pub(super) witness: Arc<dyn Witness>,
-    pub(super) compression: Policy,
+    pub(super) compression: RwLock<Policy>,
     pub(super) wire: Wire,
     /// By number of the member.
     pub(super) carriers: Vec<Mutex<Carrier>>,
@@ -52,6 +50,11 @@ impl Inner {
         let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
         self.hub.take(&mut state, actions);
         Ok(())
+    }
+
+    /// How payloads are packed.
+    pub(super) fn compression(&self) -> Policy {
+        *self.compression.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a connection on which something came that has no place there.

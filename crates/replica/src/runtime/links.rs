@@ -7,7 +7,7 @@
 //!   copier (one for each other member):  reads ranges and queues them, or what of them differs
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
         is_silent: false,
         closes_at: None,
         digests: VecDeque::new(),
-        fetched: None,
+        fetches: BTreeMap::new(),
         reserved: None,
     };
     let mut state = inner.hub.lock();

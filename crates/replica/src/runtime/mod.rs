@@ -15,6 +15,7 @@
 //!   storage   the ring, labels, volumes and the witness, each a thread
 //!   volumes   records and copies come into the volumes, views and snapshots keep what was there
 //!   events    what operators are told
+//!   settings  what operators change
 //! ```
 
 mod carrier;
@@ -33,6 +34,7 @@ mod ranges;
 mod resizing;
 mod resuming;
 mod rpo;
+mod settings;
 mod storage;
 mod volumes;
 mod ways;
@@ -40,7 +42,7 @@ mod writers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -55,6 +57,7 @@ use self::inner::{Inner, Wire};
 use self::ranges::Ranges;
 pub use self::resizing::ResizeError;
 pub use self::rpo::Rpo;
+pub use self::settings::Settings;
 use self::storage::Kept;
 use self::volumes::Volumes;
 use crate::core::{Config, Core, Denial, Entry, Event, Found, Mode, News, Status, Wish};
@@ -172,6 +175,8 @@ pub struct Report {
     pub status: Status,
     /// The modes of the other members.
     pub modes: Vec<(MemberId, Mode)>,
+    /// The connections of the link to each member that is connected.
+    pub connections: Vec<(MemberId, usize)>,
     /// Why the last attempt to reach a member failed.
     pub failures: Vec<(MemberId, String)>,
     /// Nanoseconds since 1970.
@@ -244,9 +249,8 @@ impl Member {
             volumes,
             ranges: Ranges::default(),
             resizing: Mutex::default(),
-            healing: Mutex::default(),
             witness: setup.witness,
-            compression: setup.compression,
+            compression: RwLock::new(setup.compression),
             wire: Wire {
                 identity: setup.identity.clone(),
                 addresses: setup.addresses,
@@ -404,6 +408,10 @@ impl Member {
             .iter()
             .filter_map(|(member, _)| Some((*member, state.links.failure(*member)?.to_owned())))
             .collect();
+        let connections = modes
+            .iter()
+            .filter_map(|(member, _)| Some((*member, state.links.connections(*member)?)))
+            .collect();
         let (verified, differences) = state.verified;
         let provider = self.inner.one_sided.as_ref().map(|options| options.provider.name());
         let ways = modes.iter().filter(|_| status.is_source).filter_map(|(member, _)| {
@@ -419,6 +427,7 @@ impl Member {
         Report {
             status,
             modes,
+            connections,
             failures,
             time_ns: hub.time_ns(),
             verified,

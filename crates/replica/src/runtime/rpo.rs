@@ -26,6 +26,15 @@ impl Lag {
         Self { rpo, behind: MemberSet::NONE, holds: false }
     }
 
+    /// Takes another bound; with none nobody is held up any more.
+    pub(super) fn set(&mut self, rpo: Option<Rpo>) {
+        self.rpo = rpo;
+        self.holds &= rpo.is_some_and(|rpo| rpo.throttles);
+        if rpo.is_none() {
+            self.behind = MemberSet::NONE;
+        }
+    }
+
     /// What has changed since it was looked last, and whether writers that wait may go on.
     pub(super) fn look(&mut self, core: &Core, time_ns: u64) -> (Vec<News>, bool) {
         let Some(rpo) = self.rpo else { return (Vec::new(), false) };

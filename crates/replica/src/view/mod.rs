@@ -17,6 +17,7 @@
 //! A change that was begun and not finished (a crash, a failed disk) leaves the volumes between two points. Nothing below
 //! its end can be shown then, and everything above can: the view loads the change once more. That bound is the *floor*.
 
+mod bytes;
 mod error;
 mod find;
 mod point;
@@ -31,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use block::BlockDevice;
 use log::Lsn;
 
+pub use self::bytes::bytes_at;
 pub use self::error::{Available, ViewError};
 use self::find::Position;
 pub use self::find::{MARKS_MAX, Mark};

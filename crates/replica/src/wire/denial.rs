@@ -19,6 +19,9 @@ pub enum Denial {
     /// It is not the member that was looked for.
     #[error("it is another member than the one that was looked for")]
     NotWanted = 5,
+    /// The connection is one of several of a link that has ended there.
+    #[error("the link to which the connection belongs has ended there")]
+    NoLink = 6,
 }
 
 impl Denial {
@@ -29,6 +32,7 @@ impl Denial {
             3 => Self::Unknown,
             4 => Self::OtherKey,
             5 => Self::NotWanted,
+            6 => Self::NoLink,
             _ => return None,
         })
     }

@@ -1,29 +1,31 @@
-//! Links that this member makes.
+//! Connections that this member makes.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::error::LinkError;
-use super::greeting::{Answer, Claim};
+use super::greeting::{Answer, Claim, OfSeveral};
 use super::handshake;
 use super::identity::Identity;
-use super::link::{Link, halves};
+use super::link::{OneReceiver, OneSender, halves};
 use super::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
 use super::socket::Socket;
 use crate::names::MemberId;
 
-/// Makes a link to `member`, at the first of `addresses` (`host:port`) where it proves that it is there.
+/// Makes a connection, which is all of its link or one of several, to `member`, at the first of `addresses` (`host:port`) where it
+/// proves that it is there.
 ///
 /// # Errors
 ///
 /// Why the last address did not lead to the member.
-pub fn dial<A: AsRef<str>>(
+pub(super) fn dial_one_of<A: AsRef<str>>(
     addresses: &[A],
     identity: &Identity,
     member: MemberId,
     options: &LinkOptions,
-) -> Result<Link, LinkError> {
+    of: Option<OfSeveral>,
+) -> Result<(OneSender, OneReceiver), LinkError> {
     if !identity.has(member) || member == identity.me {
         return Err(LinkError::ConfigMember(member, identity.members));
     }
@@ -41,8 +43,8 @@ pub fn dial<A: AsRef<str>>(
         };
         for address in found.filter(is_reachable).take(ADDRESSES_MAX - tried) {
             tried += 1;
-            match dial_one(address, identity, member, options) {
-                Ok(link) => return Ok(link),
+            match dial_one(address, identity, member, options, of) {
+                Ok(connection) => return Ok(connection),
                 Err(source) => {
                     tracing::debug!(%member, %address, error = %source, "no link");
                     let (address, source) = (address.to_string(), Box::new(source));
@@ -59,14 +61,15 @@ fn dial_one(
     identity: &Identity,
     member: MemberId,
     options: &LinkOptions,
-) -> Result<Link, LinkError> {
+    of: Option<OfSeveral>,
+) -> Result<(OneSender, OneReceiver), LinkError> {
     let socket = Socket::connect(address, options.local, CONNECT_LIMIT)
         .map_err(|source| LinkError::Connect { address: address.to_string(), source })?;
     let (socket, until) = (Arc::new(socket), Instant::now() + HANDSHAKE_LIMIT);
     let secured = handshake::as_dialer(&socket, identity, until)?;
     let key = secured.key;
     let (mut sender, mut receiver) = halves(&socket, secured, options);
-    let claim = Claim { group: identity.group, me: identity.me, to: member };
+    let claim = Claim { group: identity.group, me: identity.me, to: member, of };
     // An end that does not take the key says so before it goes: what it says is more than that it went.
     let sent = sender.send_bytes(claim.encode()?);
     receiver.limit(Some(until));
@@ -77,5 +80,5 @@ fn dial_one(
     Answer::decode(head, receiver.body())?.check(identity, member, key)?;
     receiver.limit(None);
     socket.limit(None).map_err(LinkError::Io)?;
-    Ok(Link::new(member, sender, receiver))
+    Ok((sender, receiver))
 }

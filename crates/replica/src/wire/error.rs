@@ -120,6 +120,22 @@ pub enum LinkError {
         /// How many are left.
         left: u32,
     },
+    /// The other end sends more on several connections than it may before it is told that it came.
+    #[error("frame {number} came, and {expected} is the next: more than may be on the way")]
+    PeerAhead {
+        /// What came.
+        number: u64,
+        /// What is the next.
+        expected: u64,
+    },
+    /// The other end says that it got what was not sent.
+    #[error("the other end says that it got {got} frames, and {sent} were sent")]
+    PeerGot {
+        /// What it says.
+        got: u64,
+        /// How many were sent.
+        sent: u64,
+    },
     /// There is no descriptor, thread or memory.
     #[error("the host has no room for a link: {0}")]
     HostResources(#[source] io::Error),

@@ -5,6 +5,7 @@
 //!     Claim   group, who, to whom    ->
 //!                                    <-  Answer  verdict, group, who
 //! ```
+//! A connection that is one of several of a link claims with the link's number, and says whether it is the first.
 //! Both lie inside TLS, behind the proof of the keys. Nothing else is sent before the answer.
 //!
 //! Spec: ours, docs/replica-wire.md.
@@ -18,6 +19,16 @@ use crate::names::{GroupId, MemberId};
 
 const CLAIM: u8 = GREETINGS;
 const ANSWER: u8 = GREETINGS + 1;
+const CLAIM_OF_SEVERAL: u8 = GREETINGS + 2;
+
+/// A link of several connections.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct OfSeveral {
+    /// A random number that its dialer has given it.
+    pub(super) link: u64,
+    /// It is the first connection of the link.
+    pub(super) begins: bool,
+}
 
 /// What the end says that has made the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,26 +36,38 @@ pub(super) struct Claim {
     pub(super) group: GroupId,
     pub(super) me: MemberId,
     pub(super) to: MemberId,
+    /// `None` where it is all of its link.
+    pub(super) of: Option<OfSeveral>,
 }
 
 impl Claim {
     pub(super) fn encode(self) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::new();
-        codec::append(CLAIM, 0, &mut out, |put| {
+        let kind = if self.of.is_some() { CLAIM_OF_SEVERAL } else { CLAIM };
+        codec::append(kind, 0, &mut out, |put| {
             put.field("Claim.group", &self.group)?;
             put.field("Claim.me", &self.me)?;
-            put.field("Claim.to", &self.to)
+            put.field("Claim.to", &self.to)?;
+            let Some(of) = self.of else { return Ok(()) };
+            put.field("Claim.link", &of.link)?;
+            put.field("Claim.begins", &of.begins)
         })?;
         Ok(out)
     }
 
     pub(super) fn decode(head: Head, body: &[u8]) -> Result<Self, WireError> {
-        let mut take = open(CLAIM, head, body)?;
-        let claim = Self {
+        let is_of_several = head.kind() == CLAIM_OF_SEVERAL;
+        let mut take = open(if is_of_several { CLAIM_OF_SEVERAL } else { CLAIM }, head, body)?;
+        let mut claim = Self {
             group: take.field("Claim.group")?,
             me: take.field("Claim.me")?,
             to: take.field("Claim.to")?,
+            of: None,
         };
+        if is_of_several {
+            let link = take.field("Claim.link")?;
+            claim.of = Some(OfSeveral { link, begins: take.field("Claim.begins")? });
+        }
         close(head, &take)?;
         Ok(claim)
     }
@@ -135,11 +158,12 @@ pub(super) fn denial_of(error: &LinkError) -> Option<Denial> {
         LinkError::PeerUnknown(_) => Denial::Unknown,
         LinkError::PeerClaims { .. } => Denial::OtherKey,
         LinkError::PeerOther { .. } => Denial::NotWanted,
+        LinkError::PeerDenies(denial) => *denial,
         _ => return None,
     })
 }
 
-fn open(kind: u8, head: Head, body: &[u8]) -> Result<Take<'_>, WireError> {
+pub(super) fn open(kind: u8, head: Head, body: &[u8]) -> Result<Take<'_>, WireError> {
     if head.kind() != kind {
         return Err(WireError::PeerKind(head.kind()));
     }
@@ -149,7 +173,7 @@ fn open(kind: u8, head: Head, body: &[u8]) -> Result<Take<'_>, WireError> {
     }
 }
 
-fn close(head: Head, take: &Take<'_>) -> Result<(), WireError> {
+pub(super) fn close(head: Head, take: &Take<'_>) -> Result<(), WireError> {
     match take.left() {
         0 => Ok(()),
         count => Err(WireError::PeerTrailing { kind: head.kind(), count }),
@@ -175,9 +199,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_refused_or_are_the_only_greeting(
-            kind in 0x7f..0x83_u8,
+            kind in 0x7f..0x84_u8,
             payload_len in prop_oneof![9 => Just(0_u32), 1 => any::<u32>()],
-            body in vec(prop_oneof![3 => 0..8_u8, 1 => any::<u8>()], 16..20),
+            body in vec(prop_oneof![3 => 0..8_u8, 1 => any::<u8>()], 16..30),
         ) {
             let mut frame = vec![b'L', b'R', 1, kind];
             frame.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());

@@ -1,9 +1,8 @@
-//! A link: messages both ways between two members that have proved who they are.
+//! One connection of a link: messages both ways between two members that have proved who they are.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::codec::{self, HEAD_LEN, Head, WireError};
@@ -16,64 +15,12 @@ use super::record::{
 };
 use super::socket::Socket;
 use crate::message::Message;
-use crate::names::MemberId;
-
-/// A link to a member.
-pub struct Link {
-    member: MemberId,
-    sender: Sender,
-    receiver: Receiver,
-}
-
-impl Link {
-    pub(super) fn new(member: MemberId, sender: Sender, receiver: Receiver) -> Self {
-        Self { member, sender, receiver }
-    }
-
-    /// Who is at the other end.
-    pub fn member(&self) -> MemberId {
-        self.member
-    }
-
-    /// Where the other end is.
-    pub fn address(&self) -> SocketAddr {
-        self.sender.socket.peer()
-    }
-
-    /// Ends the link from any thread.
-    pub fn closer(&self) -> Closer {
-        Closer(Arc::clone(&self.sender.socket))
-    }
-
-    /// The two directions, each for a thread of its own. When one is dropped the link ends; if that is the sender, and no
-    /// frame is under way, the other end is told.
-    pub fn split(self) -> (Sender, Receiver) {
-        (self.sender, self.receiver)
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Link(to {} at {})", self.member, self.address())
-    }
-}
-
-/// Ends a link.
-#[derive(Clone, Debug)]
-pub struct Closer(Arc<Socket>);
-
-impl Closer {
-    /// Ends the link: whoever waits in one of its halves, or begins to, gets [`LinkError::Closed`].
-    pub fn close(&self) {
-        self.0.close();
-    }
-}
 
 /// Sends messages.
-pub struct Sender {
+pub(super) struct OneSender {
     socket: Arc<Socket>,
     sealer: Sealer,
-    pace: Option<Pace>,
+    pace: Arc<Mutex<Pace>>,
     /// Head and body of a frame.
     frame: Vec<u8>,
     /// Content that fills no record yet.
@@ -83,12 +30,12 @@ pub struct Sender {
     used: usize,
 }
 
-impl Sender {
+impl OneSender {
     pub(super) fn new(socket: &Arc<Socket>, sealer: Sealer, options: &LinkOptions) -> Self {
         Self {
             socket: Arc::clone(socket),
             sealer,
-            pace: options.bandwidth.map(|bandwidth| Pace::new(bandwidth, Instant::now())),
+            pace: Pace::shared(options),
             frame: Vec::new(),
             staged: Vec::with_capacity(CONTENT_MAX),
             out: vec![0; OUT_LEN].into_boxed_slice(),
@@ -102,7 +49,7 @@ impl Sender {
     ///
     /// The link has ended, or ends with this error; but a message that is none, or not that of the payload, leaves the
     /// link as it was: [`LinkError::Frame`].
-    pub fn send(&mut self, message: &Message, payload: &[&[u8]]) -> Result<(), LinkError> {
+    pub(super) fn send(&mut self, message: &Message, payload: &[&[u8]]) -> Result<(), LinkError> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
         let payload_len = u32::try_from(len)
             .map_err(|_| WireError::PayloadLen { len: u64::try_from(len).unwrap_or(u64::MAX) })?;
@@ -116,7 +63,7 @@ impl Sender {
     /// # Errors
     ///
     /// Those of [`Self::send`]; after [`LinkError::Frame`] none has been sent.
-    pub fn send_all(&mut self, messages: &[Message]) -> Result<(), LinkError> {
+    pub(super) fn send_all(&mut self, messages: &[Message]) -> Result<(), LinkError> {
         self.frame.clear();
         for message in messages {
             codec::encode(message, 0, &mut self.frame)?;
@@ -128,6 +75,26 @@ impl Sender {
     pub(super) fn send_bytes(&mut self, frame: Vec<u8>) -> Result<(), LinkError> {
         self.frame = frame;
         self.send_frame(&[])
+    }
+
+    /// Sends bytes that are frames, and the payload of the last one.
+    pub(super) fn send_frames(
+        &mut self,
+        frames: &[&[u8]],
+        payload: &[u8],
+    ) -> Result<(), LinkError> {
+        self.frame.clear();
+        frames.iter().for_each(|frame| self.frame.extend_from_slice(frame));
+        self.send_frame(&[payload])
+    }
+
+    /// What it sends counts with what others send, who have the same.
+    pub(super) fn share(&mut self, pace: &Arc<Mutex<Pace>>) {
+        self.pace = Arc::clone(pace);
+    }
+
+    pub(super) fn socket(&self) -> &Arc<Socket> {
+        &self.socket
     }
 
     fn send_frame(&mut self, payload: &[&[u8]]) -> Result<(), LinkError> {
@@ -193,17 +160,17 @@ impl Sender {
 
     fn flush(&mut self) -> Result<(), LinkError> {
         let len = std::mem::take(&mut self.used);
-        if let Some(pace) = &mut self.pace {
-            let wait = pace.wait(len, Instant::now());
-            if !wait.is_zero() {
-                self.socket.sleep(wait);
-            }
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = pace.wait(len, Instant::now());
+        drop(pace);
+        if !wait.is_zero() {
+            self.socket.sleep(wait);
         }
         self.socket.write_all(&self.out[..len]).map_err(|error| failed(&self.socket, error))
     }
 }
 
-impl Drop for Sender {
+impl Drop for OneSender {
     fn drop(&mut self) {
         // Between two frames the other end may be told that nothing comes any more.
         if !self.socket.is_closed() {
@@ -216,14 +183,14 @@ impl Drop for Sender {
     }
 }
 
-impl fmt::Debug for Sender {
+impl fmt::Debug for OneSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sender(to {})", self.socket.peer())
+        write!(f, "OneSender(to {})", self.socket.peer())
     }
 }
 
 /// Receives messages.
-pub struct Receiver {
+pub(super) struct OneReceiver {
     socket: Arc<Socket>,
     opener: Opener,
     /// What the socket gave: the bytes from `at` to `end` are no opened records.
@@ -239,7 +206,7 @@ pub struct Receiver {
     until: Option<Instant>,
 }
 
-impl Receiver {
+impl OneReceiver {
     pub(super) fn limit(&mut self, until: Option<Instant>) {
         self.until = until;
     }
@@ -249,7 +216,7 @@ impl Receiver {
     /// # Errors
     ///
     /// The link has ended, or ends with this error.
-    pub fn receive(&mut self) -> Result<(Message, u32), LinkError> {
+    pub(super) fn receive(&mut self) -> Result<(Message, u32), LinkError> {
         let received = self.receive_frame().and_then(|head| {
             let message = head.message(&self.body)?;
             Ok((message, head.payload_len()))
@@ -269,7 +236,7 @@ impl Receiver {
     /// # Errors
     ///
     /// `out` is longer than what is left of the payload, or the link ends; what `out` holds then is nothing.
-    pub fn payload(&mut self, out: &mut [u8]) -> Result<(), LinkError> {
+    pub(super) fn payload(&mut self, out: &mut [u8]) -> Result<(), LinkError> {
         let wanted = out.len();
         let beyond = LinkError::PayloadBeyond { wanted, left: self.payload_left };
         let left = u32::try_from(wanted).ok().and_then(|len| self.payload_left.checked_sub(len));
@@ -285,7 +252,7 @@ impl Receiver {
     }
 
     /// The bytes of the payload of the last message that have not been taken.
-    pub fn payload_left(&self) -> u32 {
+    pub(super) fn payload_left(&self) -> u32 {
         self.payload_left
     }
 
@@ -395,15 +362,15 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for OneReceiver {
     fn drop(&mut self) {
         self.socket.close();
     }
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for OneReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Receiver(from {})", self.socket.peer())
+        write!(f, "OneReceiver(from {})", self.socket.peer())
     }
 }
 
@@ -422,11 +389,11 @@ pub(super) fn halves(
     socket: &Arc<Socket>,
     secured: Secured,
     options: &LinkOptions,
-) -> (Sender, Receiver) {
+) -> (OneSender, OneReceiver) {
     let Secured { sealer, opener, mut unread, data, .. } = secured;
     let end = unread.len();
     unread.resize(RAW_LEN.max(end), 0);
-    let receiver = Receiver {
+    let receiver = OneReceiver {
         socket: Arc::clone(socket),
         opener,
         raw: unread,
@@ -438,7 +405,7 @@ pub(super) fn halves(
         payload_left: 0,
         until: None,
     };
-    (Sender::new(socket, sealer, options), receiver)
+    (OneSender::new(socket, sealer, options), receiver)
 }
 
 fn blame(error: RecordError) -> LinkError {

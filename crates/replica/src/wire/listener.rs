@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
+use super::bundle::Bundles;
+use super::ends::Link;
 use super::error::LinkError;
 use super::greeting::{Answer, Claim, denial_of};
 use super::handshake;
 use super::identity::Identity;
-use super::link::{Link, halves};
+use super::link::halves;
 use super::options::{HANDSHAKE_LIMIT, LinkOptions};
 use super::socket::Socket;
 use crate::names::MemberId;
@@ -140,6 +142,8 @@ struct State {
     /// Connections whose other ends have not proved who they are, oldest first.
     strangers: VecDeque<(u64, Arc<Socket>)>,
     links: HashMap<MemberId, VecDeque<Weak<Socket>>>,
+    /// Links of several connections.
+    bundles: Bundles,
     next: u64,
     /// Threads that have not given their link away, or ended.
     greeting: usize,
@@ -270,6 +274,13 @@ fn take_in(greeting: &Greeting) -> Result<Option<Link>, LinkError> {
     let head = receiver.receive_frame()?;
     let claim = Claim::decode(head, receiver.body())?;
     let checked = claim.check(identity, key);
+    let checked = checked.and_then(|()| match claim.of {
+        None => Ok(None),
+        Some(of) => {
+            let bundles = &mut shared.lock().bundles;
+            bundles.of(claim.me, of, &sender, &shared.options).map(|it| Some((it, of.begins)))
+        }
+    });
     let denial = checked.as_ref().err().and_then(denial_of);
     let answer = Answer { denial, group: identity.group, me: identity.me };
     let answer = answer.encode()?;
@@ -278,10 +289,23 @@ fn take_in(greeting: &Greeting) -> Result<Option<Link>, LinkError> {
     if checked.is_err() || is_taken {
         sender.send_bytes(answer)?;
     }
-    checked?;
+    let of = checked?;
     receiver.limit(None);
     socket.limit(None).map_err(LinkError::Io)?;
-    Ok(is_taken.then(|| Link::new(claim.me, sender, receiver)))
+    if !is_taken {
+        return Ok(None);
+    }
+    let Some((bundle, begins)) = of else {
+        return Ok(Some(Link::one(claim.me, sender, receiver)));
+    };
+    bundle.attach_next(sender, receiver)?;
+    if !begins {
+        return Ok(None);
+    }
+    // Dropped, a link ends.
+    let link = Link::several(&bundle);
+    bundle.beat()?;
+    Ok(Some(link))
 }
 
 /// Whether the other end has gone already, or nothing was there to accept.

@@ -6,10 +6,12 @@
 //!
 //! docs/replica-wire.md has the bytes.
 
+mod bundle;
 pub mod codec;
 mod compress;
 mod denial;
 mod dial;
+mod ends;
 mod error;
 mod greeting;
 mod handshake;
@@ -25,14 +27,14 @@ mod socket;
 mod tests;
 mod verify;
 
+pub use self::bundle::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX};
 pub use self::codec::{PAYLOAD_MAX, WireError};
 pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand, expands};
 pub use self::denial::Denial;
-pub use self::dial::dial;
+pub use self::ends::{Closer, Link, Receiver, Sender, dial};
 pub use self::error::LinkError;
 pub use self::identity::{Identity, IdentityError, SECRET_MAX, SECRET_MIN, fingerprint_of};
 pub use self::keys::Fingerprint;
-pub use self::link::{Closer, Link, Receiver, Sender};
 pub use self::listener::{LINKS_MAX, Listener, Listening, STRANGERS_MAX};
-pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, HANDSHAKE_LIMIT, LinkOptions};
+pub use self::options::{ADDRESSES_MAX, CONNECT_LIMIT, Cap, HANDSHAKE_LIMIT, LinkOptions};
 pub use self::record::RecordError;

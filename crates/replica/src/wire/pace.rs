@@ -1,26 +1,34 @@
 //! A cap on the bytes that a link sends in a second.
 
-use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A bucket that fills at the rate, and may be owed to.
+use super::options::{Cap, LinkOptions};
+
+/// A bucket that fills at the rate of its cap, and may be owed to.
 #[derive(Debug)]
 pub(super) struct Pace {
-    per_second: NonZeroU64,
+    cap: Cap,
     /// When all that was sent so far is paid for.
     paid: Instant,
 }
 
 impl Pace {
-    pub(super) fn new(per_second: NonZeroU64, now: Instant) -> Self {
-        Self { per_second, paid: now }
+    pub(super) fn new(cap: Cap, now: Instant) -> Self {
+        Self { cap, paid: now }
+    }
+
+    /// One for all connections of a link.
+    pub(super) fn shared(options: &LinkOptions) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self::new(options.bandwidth.clone(), Instant::now())))
     }
 
     /// How long to wait before `len` bytes are sent.
     pub(super) fn wait(&mut self, len: usize, now: Instant) -> Duration {
+        let Some(per_second) = self.cap.per_second() else { return Duration::ZERO };
         let wait = self.paid.saturating_duration_since(now).saturating_sub(BURST);
-        let cost = u128::try_from(len).unwrap_or(u128::MAX) * NS_PER_SECOND
-            / u128::from(self.per_second.get());
+        let cost =
+            u128::try_from(len).unwrap_or(u128::MAX) * NS_PER_SECOND / u128::from(per_second.get());
         let cost = Duration::from_nanos(u64::try_from(cost).unwrap_or(u64::MAX));
         self.paid = self.paid.max(now) + cost;
         wait
@@ -33,12 +41,15 @@ const BURST: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     #[test]
     fn a_second_of_waits_carries_what_the_rate_says() {
         let begin = Instant::now();
-        let mut pace = Pace::new(NonZeroU64::new(10_000_000).unwrap(), begin);
+        let cap = Cap::from(NonZeroU64::new(10_000_000));
+        let mut pace = Pace::new(cap.clone(), begin);
         let (mut now, mut sent) = (begin, 0);
         while now < begin + Duration::from_secs(1) {
             now += pace.wait(100_000, now);
@@ -49,5 +60,7 @@ mod tests {
         now += Duration::from_secs(100);
         assert_eq!(pace.wait(1_000_000, now), Duration::ZERO);
         assert_eq!(pace.wait(1, now), Duration::from_millis(95));
+        cap.set(None);
+        assert_eq!(pace.wait(1_000_000, now), Duration::ZERO);
     }
 }

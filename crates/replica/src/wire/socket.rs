@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,9 @@ pub(super) struct Socket {
     stream: TcpStream,
     peer: SocketAddr,
     is_closed: AtomicBool,
+    born: Instant,
+    /// When bytes came last, in milliseconds since then.
+    heard_ms: AtomicU64,
     /// For those who wait for something else than the socket.
     sleep: Mutex<()>,
     woken: Condvar,
@@ -40,6 +43,8 @@ impl Socket {
             stream,
             peer,
             is_closed: AtomicBool::new(false),
+            born: Instant::now(),
+            heard_ms: AtomicU64::new(0),
             sleep: Mutex::new(()),
             woken: Condvar::new(),
         })
@@ -113,9 +118,18 @@ impl Socket {
         loop {
             match (&self.stream).read(out) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
+                done => {
+                    let passed = u64::try_from(self.born.elapsed().as_millis());
+                    self.heard_ms.store(passed.unwrap_or(u64::MAX), Ordering::Relaxed);
+                    return done;
+                }
             }
         }
+    }
+
+    /// When bytes came last.
+    pub(super) fn heard(&self) -> Instant {
+        self.born + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
     }
 
     pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {

@@ -20,6 +20,8 @@ use replica::wire::{Identity, LinkOptions, Listener, Policy};
 use replica::witness::{FileWitness, NoWitness, Witness};
 use replica::{GroupId, MemberId, MemberSet};
 
+use crate::proxy::Proxy;
+
 /// Bytes of each of the two volumes.
 pub(crate) const SIZE: u64 = 4 << 20;
 const VOLUMES: usize = 2;
@@ -41,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) has_witness: bool,
     /// Whether records go by one-sided operations.
     pub(crate) one_sided: Option<OneSidedOptions>,
+    /// Connections of a link, which then go through proxies that a test may cut.
+    pub(crate) connections: usize,
 }
 
 impl Default for Plan {
@@ -57,6 +61,7 @@ impl Default for Plan {
             rpo: None,
             has_witness: false,
             one_sided: None,
+            connections: 1,
         }
     }
 }
@@ -76,6 +81,8 @@ pub(crate) struct Group {
     directory: tempfile::TempDir,
     plan: Plan,
     addresses: Vec<String>,
+    /// Between the members and those who make links to them, where links have several connections.
+    proxies: Vec<Proxy>,
     running: Vec<Option<Member>>,
     /// What of the volumes 0 of the members cannot be read.
     lost: Vec<Lost>,
@@ -109,11 +116,13 @@ impl Group {
         let listeners: Vec<Listener> =
             (0..plan.members).map(|_| Listener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = listeners.iter().map(|it| it.local_addr().to_string()).collect();
+        let proxied = listeners.iter().filter(|_| plan.connections > 1);
+        let proxies = proxied.map(|it| Proxy::to(it.local_addr())).collect();
         let running = (0..plan.members).map(|_| None).collect();
         let lost = (0..plan.members).map(|_| Lost::default()).collect();
         let gates = (0..plan.members).map(|_| Gated::default()).collect();
         let full = (0..plan.members).map(|_| Arc::default()).collect();
-        let group = Self { directory, plan, addresses, running, lost, gates, full };
+        let group = Self { directory, plan, addresses, proxies, running, lost, gates, full };
         for member in 0..group.plan.members {
             group.make(member);
         }
@@ -190,6 +199,10 @@ impl Group {
         let addresses = (0..)
             .map(MemberId)
             .zip(self.addresses.iter().map(|address| vec![address.clone()]))
+            .map(|(member, address)| match self.proxies.get(usize::from(member.0)) {
+                Some(proxy) => (member, vec![proxy.address().to_string()]),
+                None => (member, address),
+            })
             .collect();
         let setup = Setup {
             config,
@@ -199,7 +212,7 @@ impl Group {
             map: MAP,
             identity,
             addresses,
-            links: LinkOptions::default(),
+            links: LinkOptions { connections: self.plan.connections, ..LinkOptions::default() },
             one_sided: self.plan.one_sided.clone(),
             listener: Listener::bind(&self.addresses[usize::from(member)]).unwrap(),
             witness: self.witness(),
@@ -234,6 +247,11 @@ impl Group {
     /// A member's first volume cannot be longer, or can.
     pub(crate) fn is_full(&self, member: u8, is_full: bool) {
         self.full[usize::from(member)].store(is_full, Ordering::SeqCst);
+    }
+
+    /// What carries the connections to a member.
+    pub(crate) fn proxy(&self, member: u8) -> &Proxy {
+        &self.proxies[usize::from(member)]
     }
 
     /// Whether all sectors of a member's first volume can be read.

@@ -7,7 +7,11 @@ mod healing;
 mod losses;
 mod outages;
 mod points;
+#[path = "../../src/wire/tests/proxy.rs"]
+mod proxy;
 mod resizing;
 mod roles;
+mod settings;
+mod several;
 mod strangers;
 mod ways;

@@ -163,3 +163,66 @@ fn a_range_that_was_written_after_it_was_verified_is_no_difference_when_a_member
         assert_eq!(report.differences, 0, "{report:?}");
     }
 }
+
+#[test]
+fn a_source_heals_from_a_member_that_retains_records_and_its_points_stay() {
+    let group =
+        Group::new(Plan { retention_ns: 3_600_000_000_000, capacity: 8 << 20, ..Plan::default() });
+    group.write(0, 0, 0, 1, 16_384);
+    let first = group.member(0).mark("first").unwrap();
+    group.write(0, 0, 4096, 2, 4096);
+    let second = group.member(0).mark("second").unwrap();
+    group.write(0, 0, 8192, 3, 4096);
+    group.wait("all is there", || group.status(1).committed >= group.status(0).end);
+    assert_eq!(group.status(1).applied, replica::Lsn(0), "the member retains everything");
+    // Blocks whose last bytes are in the member's log alone, below and between its points.
+    for sector in [0, 9, 17, 25] {
+        group.lose(0, sector);
+    }
+    let mut found = [0; 16_384];
+    group.devices(0)[0].read(0, &mut found).unwrap();
+    let wanted = |fills: [u8; 4]| fills.map(|fill| [fill; 4096]).concat();
+    assert_eq!(found.as_slice(), wanted([1, 2, 3, 1]));
+    assert!(group.is_whole(0));
+    assert_eq!(group.status(1).applied, replica::Lsn(0), "healing applies nothing there");
+    for (name, at, fills) in [("first", first, [1, 1, 1, 1]), ("second", second, [1, 2, 1, 1])] {
+        let view = group.member(1).view(&Point::Mark(name.to_owned()), 1 << 20).unwrap();
+        assert_eq!(view.at(), at);
+        view.volumes()[0].read(0, &mut found).unwrap();
+        assert_eq!(found.as_slice(), wanted(fills), "{name}");
+    }
+}
+
+#[test]
+fn a_member_that_retains_records_and_is_healed_says_which_points_end_and_keeps_its_views() {
+    let group =
+        Group::new(Plan { retention_ns: 3_600_000_000_000, capacity: 8 << 20, ..Plan::default() });
+    group.write(0, 0, 0, 1, 4096);
+    let mark = group.member(0).mark("before").unwrap();
+    group.write(0, 0, 0, 2, 4096);
+    group.wait("all is there", || group.status(1).committed >= group.status(0).end);
+    let view = group.member(1).view(&Point::Mark("before".to_owned()), 1 << 20).unwrap();
+    // A block that no record wrote is not what it was.
+    group.file(1, 0).write(1 << 20, &[0xee; 512], Survives::Durable).unwrap();
+    group.member(0).want(replica::core::Wish::Compare(MemberId(1)));
+    group.wait("it is healed", || {
+        let mut found = [0; 512];
+        group.file(1, 0).read(1 << 20, &mut found).unwrap();
+        found == [0; 512]
+    });
+    let end = group.member(1).events(0).into_iter().find_map(|noted| match noted.news {
+        News::PointsEnd(at) => Some(at),
+        _ => None,
+    });
+    assert!(end.unwrap() >= mark);
+    group.wait("everything is applied", || group.status(1).applied >= end.unwrap());
+    let refused = group.member(1).view(&Point::Mark("before".to_owned()), 1 << 20);
+    refused.unwrap_err();
+    let mut found = [0; 4096];
+    view.volumes()[0].read(0, &mut found).unwrap();
+    assert_eq!(found, [1; 4096], "a view that was open stays what it was");
+    let latest = group.member(1).view(&Point::Latest, 1 << 20).unwrap();
+    latest.volumes()[0].read(0, &mut found).unwrap();
+    assert_eq!(found, [2; 4096]);
+    group.compare(0, 1);
+}

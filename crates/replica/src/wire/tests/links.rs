@@ -235,7 +235,7 @@ fn a_link_is_made_from_the_address_that_is_asked_for() {
     let address = listening.local_addr().to_string();
     let from = |local: &str| {
         let local = Some(local.parse().unwrap());
-        dial(&[&address], &member(0), MemberId(1), &LinkOptions { local, bandwidth: None })
+        dial(&[&address], &member(0), MemberId(1), &LinkOptions { local, ..LinkOptions::default() })
     };
     let _link = from("127.0.0.7").unwrap();
     let link = links.recv_timeout(LONG).unwrap();
@@ -263,7 +263,7 @@ fn is_held(link: Link) {
 
 #[test]
 fn a_cap_on_bandwidth_holds_at_either_end() {
-    let options = LinkOptions { local: None, bandwidth: NonZeroU64::new(1000) };
+    let options = LinkOptions { bandwidth: NonZeroU64::new(1000).into(), ..LinkOptions::default() };
     let (listening, links) = listen_with(member(1), options.clone());
     let link = reach(&listening, &member(0), 1).unwrap();
     is_held(links.recv_timeout(LONG).unwrap());

@@ -4,3 +4,5 @@ mod ends;
 mod identities;
 mod links;
 mod peers;
+mod proxy;
+mod several;

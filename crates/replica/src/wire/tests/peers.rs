@@ -67,7 +67,7 @@ impl Other {
     /// Member 0 at member 1, taken in.
     fn taken_in(listening: &Listening) -> Self {
         let mut other = Self::dial(listening, &member(0));
-        let claim = Claim { group: GROUP, me: MemberId(0), to: MemberId(1) };
+        let claim = Claim { group: GROUP, me: MemberId(0), to: MemberId(1), of: None };
         other.send(&claim.encode().unwrap());
         let answer = other.answer();
         assert_eq!(answer, Answer { denial: None, group: GROUP, me: MemberId(1) });
@@ -149,7 +149,8 @@ fn a_peer_that_ends_within_a_frame_is_told_from_one_that_says_goodbye() {
 #[test]
 fn frames_that_are_none_end_a_link() {
     let alive = frame(&Message::Alive);
-    let claim = Claim { group: GROUP, me: MemberId(0), to: MemberId(1) }.encode().unwrap();
+    let claim =
+        Claim { group: GROUP, me: MemberId(0), to: MemberId(1), of: None }.encode().unwrap();
     let mut long = frame(&Message::Copied { count: 0 });
     long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     for bytes in
@@ -243,9 +244,9 @@ fn a_member_that_claims_in_another_way_gets_no_link() {
         other.answer().denial
     };
     let (me, to) = (MemberId(0), MemberId(1));
-    let other_group = Claim { group: GroupId([1; 16]), me, to };
+    let other_group = Claim { group: GroupId([1; 16]), me, to, of: None };
     assert_eq!(answered(other_group), Some(Denial::OtherGroup));
-    let claims = |me, to| Claim { group: GROUP, me: MemberId(me), to: MemberId(to) };
+    let claims = |me, to| Claim { group: GROUP, me: MemberId(me), to: MemberId(to), of: None };
     assert_eq!(answered(claims(1, 1)), Some(Denial::IsMe));
     assert_eq!(answered(claims(3, 1)), Some(Denial::Unknown));
     assert_eq!(answered(claims(8, 1)), Some(Denial::Unknown));
@@ -272,7 +273,7 @@ fn dialed(bytes: Vec<u8>) -> LinkError {
         other.send(&bytes);
         let claim = other.receive(HEAD_LEN + 18);
         let head = Head::decode(claim[..HEAD_LEN].try_into().unwrap()).unwrap();
-        let expected = Claim { group: GROUP, me: MemberId(0), to: MemberId(1) };
+        let expected = Claim { group: GROUP, me: MemberId(0), to: MemberId(1), of: None };
         assert_eq!(Claim::decode(head, &claim[HEAD_LEN..]).unwrap(), expected);
         // It goes when the dialer does.
         let _ = other.tls.complete_io(&mut other.socket);
