@@ -319,8 +319,8 @@ fn share_config(share: &Share, settings: &Settings) -> ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
         write_through: share.write_through,
-        users: share.users.to_vec(),
-        readers: share.readers.to_vec(),
+        users: share.users.clone(),
+        readers: share.readers.clone(),
         guests: match share.guests {
             Some(Guests::Write) => Admission::Full,
             Some(Guests::Read) => Admission::Reading,
