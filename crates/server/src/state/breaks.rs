@@ -457,6 +457,12 @@ mod tests {
         }
     }
 
+    fn taken_over(config: &ShareConfig) -> Share {
+        let mut share = Share::open(config).unwrap();
+        share.take_over().unwrap();
+        share
+    }
+
     #[test]
     fn however_many_wait_for_a_log_one_thread_writes_to_it() {
         const OPENS: u64 = 50;
@@ -464,7 +470,7 @@ mod tests {
         let log = dir.path().join("opens.log");
         let mut config = ShareConfig::new("s", dir.path());
         config.persistent_opens = Some(log.clone());
-        let share = Arc::new(Share::open(&config).unwrap());
+        let share = Arc::new(taken_over(&config));
         let node = node();
         {
             let mut state = node.lock();
@@ -495,7 +501,7 @@ mod tests {
         });
         assert_eq!(threads.load(Ordering::Relaxed), 1);
         drop((node, share, runtime));
-        let share = Share::open(&config).unwrap();
+        let share = taken_over(&config);
         let left = share.left_over().begin().unwrap();
         let held: Vec<_> = left.notes().into_iter().map(|note| note.held).collect();
         assert_eq!(held, vec![0; usize::try_from(OPENS).unwrap()], "the log says so of each");

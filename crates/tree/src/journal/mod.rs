@@ -36,17 +36,18 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use basics::create_anew;
 use basics::ordered::{AllGuards, Mutex, MutexGuard};
 
-use self::doubts::Doubts;
+use self::doubts::{Asked, Doubts};
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub use self::record::{
     BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
 };
-use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, doubted, locked, moved, record, wished};
 use self::room::{For, Room};
 #[cfg(test)]
 use crate::FileIdentity;
@@ -163,6 +164,61 @@ impl Journal {
         Ok(())
     }
 
+    /// Asks for [`Journal::doubt_durably`] of these opens. `true`: the caller calls [`Journal::write_doubts`], or
+    /// [`Journal::give_up_doubts`], on a thread that may wait; else some thread is about to.
+    pub fn ask_doubt(
+        &self,
+        serials: Vec<u64>,
+        then: impl FnOnce(&io::Result<()>) + Send + 'static,
+    ) -> bool {
+        self.doubts.ask(Asked { serials, then: Box::new(then) })
+    }
+
+    /// Writes what was asked for until nothing is left. Blocks.
+    pub fn write_doubts(&self) {
+        while let Some(asked) = self.doubts.next() {
+            // A bug in one of them keeps no later one from being written.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let serials: Vec<u64> =
+                    asked.iter().flat_map(|one| &one.serials).copied().collect();
+                let written = self.doubt_durably(&serials);
+                asked.into_iter().for_each(|Asked { then, .. }| then(&written));
+            }));
+        }
+    }
+
+    /// Forgets what was asked for: there is no thread.
+    pub fn give_up_doubts(&self) {
+        while self.doubts.next().is_some() {}
+    }
+
+    /// Records that the leases of these opens were broken. No effect for those of which it is recorded already, or that
+    /// are not.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the opens are restored after a crash without their leases. A crash before may leave it to some of them.
+    pub fn doubt_durably(&self, serials: &[u64]) -> io::Result<()> {
+        let mut log = self.lock();
+        let is_held = |serial: &&u64| log.live.get(serial).is_some_and(|note| note.held != 0);
+        let held: Vec<u64> = serials.iter().filter(is_held).copied().collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let pieces = held.len().div_ceil(DOUBTS_AT_ONCE);
+        for (at, piece) in held.chunks(DOUBTS_AT_ONCE).enumerate() {
+            log.append_doubts(piece, at + 1 == pieces)?;
+        }
+        for serial in &held {
+            if let Some(note) = log.live.get_mut(serial) {
+                note.doubt();
+            }
+        }
+        // The records are durable, whatever the outcome of the compaction.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
     /// Whether an open is recorded.
     pub fn has(&self, serial: u64) -> bool {
         self.lock().live.contains_key(&serial)
@@ -246,6 +302,13 @@ impl Journal {
 }
 
 impl Log {
+    fn append_doubts(&mut self, serials: &[u64], durably: bool) -> io::Result<()> {
+        let bytes: Vec<u8> = serials.iter().flat_map(|serial| doubted(*serial)).collect();
+        self.append(&bytes, durably, For::Less)?;
+        self.records += serials.len() - 1;
+        Ok(())
+    }
+
     fn append(&mut self, record: &[u8], durably: bool, purpose: For) -> io::Result<()> {
         if self.poisoned {
             return Err(io::Error::other("the log of opens failed before"));
@@ -321,6 +384,8 @@ fn write_beside(
     Ok((file, room))
 }
 
+/// Leases noted as broken by one append: a disk that is full has room for so many.
+const DOUBTS_AT_ONCE: usize = 512;
 const MAGIC: &[u8] = b"LFOPENS1";
 /// Fewer records than this are never compacted.
 const COMPACT_FROM: usize = 1_024;
