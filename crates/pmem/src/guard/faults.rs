@@ -138,7 +138,7 @@ fn child_that_is_sent_a_bus_error() {
     }
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     let how = crate::mapping::MapHow { writable: false, synchronous: false, unit: 4096 };
-    let mapping = Mapping::of_file(&file, 1, how).unwrap();
+    let mapping = Mapping::of_file(&file, (0, 1), how).unwrap();
     // Nobody watches the address any more when the fault comes.
     SLOTS.iter().for_each(Slot::close);
     mapping.window().byte(0);
