@@ -16,8 +16,10 @@ use client::{
 use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
 use pmem::DurabilityClass;
 use rdma::ProviderChoice;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use server::{ShareConfig, Users};
 use smb::NtStatus;
+use smb::create::ShareAccess;
 use smb::push::Refusal;
 
 fn both_are_soft() -> bool {
@@ -302,6 +304,46 @@ fn uncommitted_bytes_of_an_idle_holder_overwrite_nothing_of_the_next() {
     let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     region.write_commit(8192, b"elsewhere").unwrap();
     assert_eq!(bytes_at(&path, 8192, 9), b"elsewhere");
+}
+
+/// Ends the connections of this process to `server`, as a way that resets them does.
+fn cut(server: std::net::SocketAddr) {
+    let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        let copy = rustix::process::pidfd_getfd(&own, number, PidfdGetfdFlags::empty());
+        let peer = copy.ok().map(|copy| (rustix::net::getpeername(&copy), copy));
+        if let Some((Ok(Some(peer)), copy)) = peer
+            && std::net::SocketAddr::try_from(peer) == Ok(server)
+        {
+            rustix::net::shutdown(copy, rustix::net::Shutdown::Both).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_region_of_a_file_opened_alone_loses_nothing_with_its_connection_and_is_pushed_again() {
+    if !both_are_soft() {
+        return;
+    }
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let client = fixture.client();
+    let alone = OpenOptions { share: ShareAccess::empty(), ..pushing() };
+    let mut region = client.map("region", &alone, 0..8192, settings()).unwrap();
+    region.write_commit(0, b"committed").unwrap();
+    region.write(16, b"not committed").unwrap();
+    cut(fixture.running.rdma_address().unwrap());
+    region.commit(16, 13).unwrap();
+    assert_eq!(bytes_at(&path, 0, 29), b"committed\0\0\0\0\0\0\0not committed");
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !matches!(region.path(), Path::Push { .. }) {
+        assert!(std::time::Instant::now() < deadline, "{}", region.path());
+        region.write_commit(0, b"committed").unwrap();
+    }
+    // Nobody else has got in.
+    let refused = fixture.client().open("region", &OpenOptions::read()).err();
+    assert_eq!(refused.and_then(|error| error.status()), Some(NtStatus::SHARING_VIOLATION));
 }
 
 #[test]

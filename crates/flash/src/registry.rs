@@ -153,7 +153,8 @@ fn retire(key: Inode, file: &Arc<FlashFile>) {
             file.lane.writer.ring();
             return;
         }
-        if written.is_err() {
+        // Whether or not this look has met it: somebody may have come, lost pages, and gone, since.
+        if written.is_err() || file.dirt.lost_count() > 0 {
             // The pages that were lost are forgotten with the file: from here on nobody could be told which they were. Before
             // that, so that no flush in between finds a file without pages, and nothing amiss.
             file.device.poison();

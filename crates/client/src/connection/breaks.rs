@@ -53,7 +53,8 @@ impl From<LeaseBreakNotification> for LeaseBreak {
 pub(crate) type BreakReceiver = mpsc::Receiver<LeaseBreak>;
 
 /// How many breaks of a lease have arrived, whether or not the holder has taken them. A break that
-/// the server sent before an answer is counted before that answer is handed out.
+/// arrived before an answer is counted before that answer is handed out. What has not arrived may have been sent all the same,
+/// and long ago.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BreakCount(Arc<AtomicU64>);
 

@@ -1,4 +1,7 @@
 //! An open file that comes back with its session.
+//!
+//! It comes back by a task of its own: whoever has made the call may stop waiting for it at any time, and the answer that gives
+//! the handle back must find somebody who keeps it. A CREATE whose caller is gone is followed by a CLOSE.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,10 +11,10 @@ use tokio::sync::Mutex;
 
 use super::coming_back::Wish;
 use super::session::FailoverClient;
-use crate::error::ClientError;
+use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, FileStat, OpenOptions};
 
-/// A persistent open. Calls wait while it is away, up to the patience of its client.
+/// A persistent open. Calls wait while it is away, up to the patience of its client. Any of them may be dropped.
 ///
 /// Changes are durable when they return: a persistent open writes through.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub struct FailoverFile {
     path: String,
     options: OpenOptions,
     create_guid: Guid,
-    held: Mutex<Held>,
+    held: Arc<Mutex<Held>>,
 }
 
 /// The open of one session.
@@ -44,7 +47,7 @@ impl FailoverClient {
         let create_guid = self.draw_guid()?;
         let options = OpenOptions { lease: None, push: None, ..options.clone() };
         let (session, file) = self.open_new(path, &options, create_guid).await?;
-        let held = Mutex::new(Held { session, file: Arc::new(file) });
+        let held = Arc::new(Mutex::new(Held { session, file: Arc::new(file) }));
         let (client, path) = (self.clone(), path.to_owned());
         Ok(FailoverFile { client, path, options, create_guid, held })
     }
@@ -69,7 +72,8 @@ impl FailoverFile {
     /// Writes all of `data` at `offset`.
     ///
     /// # Durability
-    /// After `Ok` the bytes survive the server, its machine, and its replacement by another one of the URL.
+    /// After `Ok` the bytes survive the server, its machine, and its replacement by another one of the URL, where the share is
+    /// on a disk or on persistent memory. Of a share in memory they survive the server's process alone.
     ///
     /// # Errors
     /// The server's status; the file did not come back in time. Any part may have been written.
@@ -168,17 +172,23 @@ impl FailoverFile {
         if !error.is_lost() || self.client.now() >= deadline {
             return Err(error);
         }
-        let mut held = self.held.lock().await;
+        let mut held = Arc::clone(&self.held).lock_owned().await;
         if held.session != failed.session {
             return Ok(());
         }
         // The server of the lost session, if it lives, must not take its end for the end of the handle.
         held.file.leave();
-        let (id, create_guid) = (held.file.id(), self.create_guid);
-        let (path, options) = (&*self.path, &self.options);
-        let wish = Wish { id, path, options, create_guid, lease: None };
-        let (session, file) = wish.get(&self.client, held.session, deadline).await?;
-        *held = Held { session: session.number, file: Arc::new(file) };
-        Ok(())
+        let (client, create_guid) = (self.client.clone(), self.create_guid);
+        let (path, options) = (self.path.clone(), self.options.clone());
+        // It has the lock: there is one such task, and the calls behind this one wait for it.
+        let coming_back = tokio::spawn(async move {
+            let (id, lost) = (held.file.id(), held.session);
+            let wish = Wish { id, path: &path, options: &options, create_guid, lease: None };
+            let (session, file) = wish.get(&client, lost, deadline).await?;
+            *held = Held { session: session.number, file: Arc::new(file) };
+            Ok::<_, ClientError>(())
+        });
+        // It ends otherwise with its runtime alone.
+        coming_back.await.unwrap_or_else(|_| Err(ConnectionError::Closed.into()))
     }
 }

@@ -40,6 +40,9 @@ impl FailoverClient {
     /// share to be served again. A server that takes connections and does not answer costs 3 s of that an attempt, or
     /// `connect_timeout` if that is less, and on an established connection `answer_timeout`.
     ///
+    /// Handles come back with the next call, not before: where no call is made for longer than the server keeps a handle without
+    /// a client (60 s by default) after the connection was lost, the handle is lost, and so is what a region has not committed.
+    ///
     /// # Errors
     /// As [`Client::connect`]; the client does not wait for a server to appear.
     pub async fn connect(

@@ -34,7 +34,7 @@ use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
     PushAccept, PushConnectionId, PushGrant, RecallRequest, RecallResponse, RegistrationId, Rights,
-    UnmapRequest,
+    UnmapRequest, UnmapResponse,
 };
 use smb::{ControlCode, FileId, NtStatus};
 use tokio::runtime::{Handle, Runtime};
@@ -67,6 +67,8 @@ pub(crate) struct FileControl {
     /// What the latest open that told it says of commits.
     promise: Option<Promise>,
     grace: Duration,
+    /// The latest registration, which the server is asked about when it has ended.
+    registered: Option<(RegistrationId, Generation)>,
     shared: Arc<Shared>,
     back: Option<Box<dyn Returning>>,
     /// Watchers end when this is dropped.
@@ -177,6 +179,7 @@ impl FileControl {
             known,
             promise,
             grace: Duration::ZERO,
+            registered: None,
             shared: Arc::new(shared),
             back: None,
             alive: watch::Sender::new(()),
@@ -250,6 +253,25 @@ impl FileControl {
         });
         self.listen(self.grace / 2);
         Ok(())
+    }
+
+    /// Asks the server whether the lease is as it was at the latest mapping, which has ended: only then may its bytes be written again.
+    fn assure(&mut self) -> Result<bool, ClientError> {
+        let Some(registered) = self.registered else { return Ok(false) };
+        let before = self.known.as_ref().map(Known::now);
+        // Before the answer was made: what it promises lasts at least as long from here.
+        let asked = self.now();
+        self.runtime.block_on(async {
+            let answer = self.shared.ask_of(registered).await?;
+            debug!(?answer, "what the server says of a region that has ended");
+            let break_timeout = Duration::from_millis(u64::from(answer.break_timeout_ms));
+            let whole = is_whole(before, Some((answer.epoch, answer.lease)));
+            Ok::<_, ClientError>(whole && self.shared.tenure.assure(asked, break_timeout).await)
+        })
+    }
+
+    fn now(&self) -> Instant {
+        self.client.environment().clock.now()
     }
 
     // Answers breaks while nothing is mapped.
@@ -349,6 +371,7 @@ impl Control<Smb2> for FileControl {
         })?;
         let mapped = MapResponse::parse(&output).map_err(malformed)?;
         let standing = Standing::Mapped(mapped.registration, mapped.generation);
+        self.registered = Some((mapped.registration, mapped.generation));
         self.shared.standing.send_replace(standing);
         self.watch(recall, standing);
         Ok(mapping_of(&mapped))
@@ -360,14 +383,20 @@ impl Control<Smb2> for FileControl {
     }
 
     fn may_replay(&mut self) -> bool {
-        self.runtime.block_on(self.shared.tenure.is_whole())
+        // An older server says nothing: then nobody knows.
+        self.lasting(Self::assure).unwrap_or(false)
     }
 
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
         self.lasting(|it| {
+            let is_sure = it.runtime.block_on(it.shared.tenure.is_sure(it.now()));
+            // The replay takes long, or goes on by another session.
+            if !is_sure && !it.assure()? {
+                return Ok(false);
+            }
             it.runtime.block_on(async {
                 // A task that gives the lease away waits for the answer to a write in flight.
-                let Some(_hold) = it.shared.tenure.hold().await else { return Ok(false) };
+                let Some(_hold) = it.shared.tenure.hold(it.now()).await else { return Ok(false) };
                 it.file.write_at(file_offset, bytes).await.map(|()| true)
             })
         })
@@ -472,6 +501,19 @@ impl Shared {
             Err(error) if error.status() == Some(NtStatus::NOT_FOUND) => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    /// What the server says of a registration that has ended, and of its lease.
+    async fn ask_of(
+        &self,
+        (registration, generation): (RegistrationId, Generation),
+    ) -> Result<UnmapResponse, ClientError> {
+        let mut input = Vec::new();
+        UnmapRequest { registration, generation }.emit(&mut input);
+        let mapper = Arc::clone(&self.mapper());
+        let (code, room) = (ControlCode::UNMAP_REMOTE_REGION, u32::from(UnmapResponse::LEN));
+        let output = mapper.ioctl(code, &input, room).await?;
+        UnmapResponse::parse(&output).map_err(malformed)
     }
 
     async fn commit(&self, range: Range<u64>) -> Result<(), ClientError> {

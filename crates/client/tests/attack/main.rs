@@ -7,6 +7,8 @@
 mod connections;
 mod controls;
 mod dead_way;
+mod deaf_way;
+mod dropped;
 mod durability;
 #[path = "../support/fixture.rs"]
 mod fixture;

@@ -72,6 +72,10 @@ impl<M: Messages> RemoteRegion<M> {
         // of the two sent it, this call waits. A second unmapping is answered when the first is.
         self.recall.leave();
         let unmapped = self.control.unmap();
+        // The control side may have come back meanwhile, at a server that says something else.
+        if let Path::Messages { promise, .. } = &mut self.path {
+            *promise = self.control.promise();
+        }
         unmapped.map_err(|error| {
             self.control.settle();
             self.break_off(error.into())

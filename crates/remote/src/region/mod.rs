@@ -415,10 +415,12 @@ impl<M: Messages> RemoteRegion<M> {
         // meanwhile leave together.
         if self.pending.front().is_some_and(|oldest| oldest.outcome.is_none()) {
             // Every operation without an outcome failed with the region; the oldest returns the
-            // error.
+            // error, unless it was answered before the region failed.
             if let Err(error) = self.progress() {
                 let oldest = self.pending.front_mut().ok_or(RegionError::NothingOutstanding)?;
-                oldest.outcome = Some(Err(error));
+                if !matches!(oldest.outcome, Some(Ok(_))) {
+                    oldest.outcome = Some(Err(error));
+                }
             }
         }
         let oldest = self.pending.front().ok_or(RegionError::NothingOutstanding)?;

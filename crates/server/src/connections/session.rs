@@ -39,6 +39,7 @@ use crate::limits::{
 use crate::lock_order as order;
 use crate::state::Resource;
 use crate::state::account::{Account, Hold};
+use crate::state::closing::forget_all;
 use crate::state::files::Files;
 use crate::state::open::HoldsOpens;
 use crate::state::open::Open;
@@ -257,7 +258,7 @@ impl Session {
         self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
-            log_close(&open, open.close(files));
+            log_close(&open, open.close_for_client(files));
         }
         true
     }
@@ -428,6 +429,7 @@ impl Left {
         let mut opens = self.opens;
         let users = identity.users();
         opens.retain(|open| !files.adopt(&users, open));
+        forget_all(&opens);
         opens.iter().for_each(|open| log_close(open, open.close(files)));
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
         let metadata = wants.then(|| closed.entry.metadata().ok()).flatten();
         let done = match inline {
             InlineIo::Everything => closed.close_on_the_spot(&files_too),
-            _ => ControlFlow::Break(closed.close(&files_too)),
+            _ => ControlFlow::Break(closed.close_for_client(&files_too)),
         };
         (metadata, done.map_break(|ended| log_close(&closed, ended)))
     };

@@ -448,6 +448,7 @@ mod tests {
             lease_key: [1; 16],
             client: [1; 16],
             create_guid: [1; 16],
+            instance: None,
             user: "user".to_owned(),
             path: "f".to_owned(),
             earlier: None,

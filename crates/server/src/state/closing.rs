@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use smb::create::AccessMask;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 use tree::{InlineIo, Share, ShareError};
 
 use super::caching::Intent;
@@ -21,12 +21,26 @@ use super::wish_notes;
 
 impl Open {
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
-    /// to be deleted and this was its last open. May block. The second call does nothing.
+    /// to be deleted and this was its last open. Its client may not know of it: nothing of it comes back after a crash.
+    /// May block. The second call does nothing.
     pub(crate) fn close(&self, files: &Files) -> Result<(), ShareError> {
-        if self.begin_close() { self.finish_close(files, Closing::Begun) } else { Ok(()) }
+        self.end(files, Ending::Otherwise)
     }
 
-    /// [`Open::close`] as far as it waits for nobody: where the wish to delete stays, a change is under way, or the removal
+    /// [`Open::close`] for its own client, which does not ask for it again.
+    pub(crate) fn close_for_client(&self, files: &Files) -> Result<(), ShareError> {
+        self.end(files, Ending::ByItsClient)
+    }
+
+    fn end(&self, files: &Files, ending: Ending) -> Result<(), ShareError> {
+        if !self.begin_close() {
+            return Ok(());
+        }
+        self.settle_changes();
+        self.leave(files, ending).map_or(Ok(()), |left| self.finish_leaving(left))
+    }
+
+    /// [`Open::close_for_client`] as far as it waits for nobody: where the wish to delete stays, a change is under way, or the removal
     /// of a name would wait, something is left for [`Open::finish_close`] on a thread that may wait.
     pub(crate) fn close_on_the_spot(
         &self,
@@ -38,7 +52,8 @@ impl Open {
         if self.changes.try_write().is_none() {
             return ControlFlow::Continue(Closing::Begun);
         }
-        let Some(left) = self.leave(files) else { return ControlFlow::Break(Ok(())) };
+        let left = self.leave(files, Ending::ByItsClient);
+        let Some(left) = left else { return ControlFlow::Break(Ok(())) };
         let left = if left.leaves_wish() {
             ControlFlow::Continue(left)
         } else {
@@ -49,13 +64,13 @@ impl Open {
         left.map_continue(|left| Closing::Left(Box::new(left)))
     }
 
-    /// The rest of a close. May block.
+    /// The rest of a close by the client of the open. May block.
     pub(crate) fn finish_close(&self, files: &Files, closing: Closing) -> Result<(), ShareError> {
         let left = match closing {
             Closing::Left(left) => Some(*left),
             Closing::Begun => {
                 self.settle_changes();
-                self.leave(files)
+                self.leave(files, Ending::ByItsClient)
             }
         };
         left.map_or(Ok(()), |left| self.finish_leaving(left))
@@ -70,15 +85,15 @@ impl Open {
         begins
     }
 
-    fn leave(&self, files: &Files) -> Option<Left> {
+    fn leave(&self, files: &Files, ending: Ending) -> Option<Left> {
         files.observer.closing(self);
         self.set_used(&files.creates);
-        self.forget_note();
+        self.forget_note(ending);
         let keeps = self.keeps_directory();
         let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
         let left = self.node.leave(self.serial, leaving)?;
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
-        self.forget_note();
+        self.forget_note(ending);
         Some(left)
     }
 
@@ -147,14 +162,29 @@ impl Open {
         self.entry.inline_io().unless(waits)
     }
 
-    /// Nothing of it comes back after a crash. Costs nothing the second time.
-    pub(crate) fn forget_note(&self) {
+    /// It does not come back after a crash. Costs nothing the second time.
+    pub(crate) fn forget_note(&self, ending: Ending) {
         if self.is_persistent()
             && let Some(share) = self.tree.share()
         {
-            forget_note(share, self.serial.0);
+            match ending {
+                Ending::ByItsClient => forget_lazily(share, self.serial.0),
+                Ending::Otherwise => forget_notes(share, &[self.serial.0]),
+            }
         }
     }
+}
+
+/// Who ends an open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ending {
+    /// Its own client, by CLOSE or by leaving the share. It does not ask for the open again, so it does no harm if the log
+    /// of opens forgets the end with the power.
+    ByItsClient,
+    /// Anybody else: its time is over, another one takes its place, its user has lost a right. Its client asks for it, and
+    /// would find its lease whole, though others have changed the file: the log of opens knows durably that it has ended,
+    /// before they get in.
+    Otherwise,
 }
 
 /// A close that a thread has to finish.
@@ -167,8 +197,17 @@ pub(crate) enum Closing {
     Left(Box<Left>),
 }
 
-/// The open does not come back after a crash.
-pub(super) fn forget_note(share: &Share, serial: u64) {
+/// Opens that ended otherwise than by their clients do not come back after a crash. Blocks.
+pub(super) fn forget_notes(share: &Share, serials: &[u64]) {
+    let Some(journal) = share.journal() else { return };
+    if let Err(error) = journal.forget_durably(serials.iter().copied()) {
+        // The log promises nothing more, and says so; nobody waits for it for ever.
+        let (count, first) = (serials.len(), serials.first());
+        error!(count, first, %error, "the log of opens does not learn that opens have ended: after a crash they may come back with leases that others have had since");
+    }
+}
+
+fn forget_lazily(share: &Share, serial: u64) {
     if let Some(Err(error)) = share.journal().map(|journal| journal.close(serial)) {
         warn!(serial, %error, "a closed open may come back after a crash");
     }
@@ -176,6 +215,7 @@ pub(super) fn forget_note(share: &Share, serial: u64) {
 
 /// Closes opens whose client does not come back. May block.
 pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>) {
+    forget_all(&orphans);
     for open in orphans {
         debug!(serial = open.serial.0, "a durable open is given up");
         if let Err(error) = open.close(files) {
@@ -184,8 +224,23 @@ pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>) {
     }
 }
 
+/// The notes of opens that are about to be closed, with one wait for the disk for each log. May block.
+pub(crate) fn forget_all(opens: &[Arc<Open>]) {
+    let noted = opens.iter().filter(|open| open.is_persistent());
+    let mut noted: Vec<_> =
+        noted.filter_map(|open| Some((open.tree.share()?, open.serial.0))).collect();
+    noted.sort_by_key(|(share, _)| Arc::as_ptr(share));
+    for of_share in noted.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
+        let serials: Vec<_> = of_share.iter().map(|(_, serial)| *serial).collect();
+        forget_notes(of_share[0].0, &serials);
+    }
+}
+
 /// Rights with which a file is changed, whose last handle may have something to write.
 const CHANGES: AccessMask = AccessMask::WRITE_DATA
     .union(AccessMask::APPEND_DATA)
     .union(AccessMask::WRITE_ATTRIBUTES)
     .union(AccessMask::WRITE_EA);
+
+#[cfg(test)]
+mod tests;

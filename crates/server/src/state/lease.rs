@@ -425,6 +425,11 @@ impl<N: Clone> LeaseTable<N> {
         lease.is_some_and(|lease| lease.held.contains(part) && lease.breaking.is_none())
     }
 
+    /// What an owner holds and nobody asks back; `None` where it is being broken, or nothing was ever granted.
+    pub(crate) fn held_unbroken(&self, owner: Owner) -> Option<Granted> {
+        self.granted(owner).filter(|granted| !granted.breaking)
+    }
+
     /// What an owner holds, as a CREATE would be told; `None` if nothing was ever granted.
     pub(crate) fn granted(&self, owner: Owner) -> Option<Granted> {
         self.leases.iter().find(|lease| lease.owner == owner).map(Lease::granted)

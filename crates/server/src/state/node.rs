@@ -132,12 +132,18 @@ pub(crate) struct NodeState {
 
 impl NodeState {
     /// Whether an open with this sharing can join those that are there. One that `empties` the file removes its
-    /// streams: what others write to one of them would be lost.
-    pub(crate) fn admits(&self, sharing: Sharing, empties: bool) -> bool {
+    /// streams: what others write to one of them would be lost. Opens that `is_beside` picks do not exclude it.
+    pub(crate) fn admits(
+        &self,
+        sharing: Sharing,
+        empties: bool,
+        is_beside: impl Fn(&OpenRecord) -> bool,
+    ) -> bool {
         let shares_delete = |hold: &StreamHold| !empties && hold.shares_delete;
         let removes_streams = empties || sharing.uses.delete;
         let streams_agree = !removes_streams || self.streams.iter().all(shares_delete);
-        streams_agree && self.opens.iter().all(|open| open.sharing.agrees_with(sharing))
+        let agrees = |open: &OpenRecord| open.sharing.agrees_with(sharing) || is_beside(open);
+        streams_agree && self.opens.iter().all(agrees)
     }
 
     /// Whether nobody but `owner` has the file open, lookers aside.

@@ -9,7 +9,9 @@
 //! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
 //! much today does not get the open back. Leases come back as they were granted, if nothing was broken since: who
 //! breaks the lease of a noted open goes on when the log says so (`state::breaks`), whether its holder was there to be told or
-//! away. From then on the open comes back without a lease. Where several clients have a file open none caches writes any more.
+//! away. From then on the open comes back without a lease. An open that ends otherwise than by its client's CLOSE, because its
+//! time is over or another instance of its application takes the file, is gone from the log durably before others get in
+//! (`state::closing`): its client asks for it, and would find the lease whole. Where several clients have a file open none caches writes any more.
 //!
 //! The end of the server takes nothing from a file that was written, the end of the machine takes what was not
 //! made durable. A persistent open writes through, so its client finds all that it was told of, and flushes in
@@ -26,14 +28,15 @@ use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
 use thiserror::Error;
 use tracing::{info, warn};
-use tree::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
+use tree::journal::{BootId, DELETE_ON_CLOSE, InstanceNote, Journal, OpenNote};
 use tree::left_over::Trying;
 use tree::{Entry, FileIdentity, Found, Share, ShareError, SharePath};
 
 use super::account::Accounts;
+use super::app_instance::AppInstance;
 use super::breaks::doubt;
 use super::caching::{Caching, Flavor};
-use super::closing::forget_note;
+use super::closing::forget_notes;
 use super::files::Files;
 use super::lease::{Granted, Owner};
 use super::node::{NodeState, OpenRecord};
@@ -83,6 +86,10 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         locks: Vec::new(),
         delete_pending: state.is_record_to_go(record),
         sequences: std::collections::BTreeMap::new(),
+        instance: record
+            .instance
+            .as_ref()
+            .map(|it| InstanceNote { id: it.id, version: it.version }),
     })
 }
 
@@ -121,7 +128,7 @@ impl Restorer<'_> {
                     serial,
                     path, "a persistent open is lost: its file could not be opened in time"
                 );
-                forget_note(share, serial);
+                forget_notes(share, &[serial]);
                 trying.settle(serial);
             }
         }
@@ -161,7 +168,7 @@ impl Restorer<'_> {
             }
             Err(error) => {
                 warn!(serial, path, %error, "a persistent open is lost");
-                forget_note(share, serial);
+                forget_notes(share, &[serial]);
             }
         }
         true
@@ -236,7 +243,13 @@ impl Restorer<'_> {
             holder: None,
             orphan: Some(true),
             _key_claim: key_claim,
-            instance: None,
+            // Else a later one would not get the file from it, and an earlier one would get in beside it.
+            instance: note.instance.map(|it| AppInstance {
+                id: it.id,
+                client: note.client,
+                user: open.origin.user.clone(),
+                version: it.version,
+            }),
             base: None,
             open: Arc::downgrade(&open),
         };
@@ -409,6 +422,7 @@ mod tests {
             locks: Vec::new(),
             delete_pending: false,
             sequences: std::collections::BTreeMap::new(),
+            instance: None,
         };
         use DurabilityClass::{Storage, Volatile};
         for (boot, flags, class, writes, comes_back) in [

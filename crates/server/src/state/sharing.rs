@@ -11,7 +11,8 @@ pub(crate) struct Kinds {
 }
 
 impl Kinds {
-    fn within(self, allowed: Self) -> bool {
+    /// Whether the other is about all that this is about.
+    pub(crate) fn within(self, allowed: Self) -> bool {
         (allowed.read || !self.read)
             && (allowed.write || !self.write)
             && (allowed.delete || !self.delete)

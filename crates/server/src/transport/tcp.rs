@@ -3,7 +3,7 @@
 //! ```text
 //!          +---------------- select ----------------+
 //!          v                                        |
-//!  readable: read once, handle every whole frame, answers go into one buffer, write it
+//!  readable: read once, handle every whole frame, answers go into one buffer, behind what was queued before; write it
 //!  outbox:   take everything queued, write it
 //!  deadline: not authenticated in time: close
 //!  end of bytes: wait for the answers under way, write them: close
@@ -345,6 +345,11 @@ impl Peer {
                 self.write().await?;
                 self.make_request_room().await?;
             }
+            if !self.queue.is_empty() {
+                // An answer does not leave before a break that was told before it was made.
+                self.gather_queued().await?;
+                ended = None;
+            }
             let Some(frame) = self.input.next_frame(limit)? else { break };
             let mut begun = ended.unwrap_or_else(|| self.served.core().connections.reactor.begin());
             let mut before = self.out.len();
@@ -378,13 +383,18 @@ impl Peer {
         }
         self.served.look();
         // What finished meanwhile travels with it.
+        self.gather_queued().await?;
+        self.write().await
+    }
+
+    async fn gather_queued(&mut self) -> Result<(), End> {
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
                 Outgoing::Frame(parcel) => self.gather(parcel).await?,
                 Outgoing::Close => return Err(End::Closed),
             }
         }
-        self.write().await
+        Ok(())
     }
 
     async fn gather(&mut self, parcel: Parcel) -> Result<(), End> {
@@ -591,6 +601,30 @@ mod tests {
             .await;
             let first = after_turns.iter().find(|count| **count > 0).unwrap();
             assert!(*first > 100, "{after_turns:?}");
+        });
+    }
+
+    #[test]
+    fn no_answer_leaves_before_a_break_that_was_told_before_it_was_made() {
+        run(async {
+            let rig = Rig::new();
+            let (_stop, stopped) = watch::channel(false);
+            let (peer, mut client) = connected(&rig, stopped);
+            client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            client.write_all(&requests(2)).unwrap();
+            // What a break is to the connection: a frame that nobody has asked for.
+            let mut told = framing::prefix(4).unwrap().to_vec();
+            told.extend([1, 2, 3, 4]);
+            peer.served.link().deliver(told.clone());
+            let mut peer = pin!(peer.run());
+            let mut came = Vec::new();
+            poll_fn(|context| {
+                assert!(peer.as_mut().poll(context).is_pending());
+                let _ = client.read_to_end(&mut came);
+                if came.len() > told.len() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            assert!(came.starts_with(&told), "{came:?}");
         });
     }
 

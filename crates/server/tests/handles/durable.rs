@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use smb::create::{
-    CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext, DurableReconnectV2,
-    DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext,
+    DurableReconnectV2, DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
+    ShareAccess,
 };
 use smb::fsctl::ZeroData;
 use smb::info::{EndOfFile, FileInfoClass};
+use smb::push::{Durability, PushRequest, Rights};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, FileId, Guid, Header, HeaderFlags,
     LockElement, LockFlags, LockRequest, NtStatus,
@@ -219,6 +221,44 @@ fn a_write_of_another_client_closes_an_orphan_whose_lease_it_breaks() {
     assert_eq!(two.write(writer, b"new"), NtStatus::SUCCESS);
     // The writer does not wait for it: what was cached for reading is merely stale.
     wait_until(|| orphans(&fixture) == 0);
+}
+
+fn open_alone(wire: &mut Wire, key: u8, pushes: bool) -> Opened {
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
+    let push = PushRequest {
+        rights: Rights::READ | Rights::WRITE,
+        durability: Durability::ANY,
+        accept_emulated: true,
+        regions_max: 1,
+    };
+    wire.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.share_access = ShareAccess::empty();
+        request.disposition = CreateDisposition::OPEN;
+        request.contexts.push(CreateRequestContext::Lease(lease));
+        request.contexts.extend(pushes.then_some(CreateRequestContext::Push(push)));
+    })
+}
+
+#[test]
+fn an_open_for_push_mode_under_its_own_lease_meets_no_share_mode_of_its_own() {
+    let fixture = Fixture::start_with(|config| {
+        config.limits.break_timeout = Duration::from_millis(1);
+    });
+    let mut one = fixture.client(1);
+    let made = one.open("f", |_| {});
+    assert_eq!(one.close(made.id), NtStatus::SUCCESS);
+    let first = open_alone(&mut one, 1, true);
+    assert_eq!(first.status, NtStatus::SUCCESS);
+    assert_eq!(open_alone(&mut one, 1, false).status, NtStatus::SHARING_VIOLATION);
+    let again = open_alone(&mut one, 1, true);
+    assert_eq!(again.status, NtStatus::SUCCESS);
+    // Nobody else gets in: the second one has a share mode of its own.
+    assert_eq!(one.close(first.id), NtStatus::SUCCESS);
+    let other = open_alone(&mut fixture.client(2), 1, true);
+    assert_eq!(other.status, NtStatus::SHARING_VIOLATION);
 }
 
 #[test]

@@ -206,6 +206,34 @@ fn a_lease_that_was_taken_from_a_client_that_was_away_does_not_come_back_after_a
     assert_eq!(lease_of(&back), Some((LeaseState::empty(), 2)));
 }
 
+fn open_as_instance(wire: &mut Wire, version: u64) -> Opened {
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    wire.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.push(CreateRequestContext::Lease(lease()));
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+        request.contexts.push(CreateRequestContext::AppInstanceId(Guid([7; 16])));
+        request.contexts.push(CreateRequestContext::AppInstanceVersion { high: 0, low: version });
+    })
+}
+
+#[test]
+fn an_instance_of_an_application_keeps_its_place_after_a_crash() {
+    let server = Writing::start();
+    let mut one = server.fixture.client(1);
+    let opened = open_as_instance(&mut one, 8);
+    assert!(is_persistent(&opened));
+    let after = server.crash();
+    let earlier = open_as_instance(&mut after.fixture.client(2), 7);
+    assert_eq!(earlier.status, NtStatus::FILE_FORCED_CLOSED);
+    assert_eq!(after.fixture.running.status().orphans, 1);
+    // A later one does not wait for it, and gets all of its lease.
+    let later = open_as_instance(&mut after.fixture.client(3), 9);
+    assert_eq!((later.status, granted(&later)), (NtStatus::SUCCESS, Some(lease().state)));
+    let back = take_back(&mut after.fixture.client(1), "f", opened.id);
+    assert_eq!(back.status, NtStatus::OBJECT_NAME_NOT_FOUND);
+}
+
 #[test]
 fn what_was_closed_does_not_come_back() {
     let server = Writing::start();

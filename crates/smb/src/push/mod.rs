@@ -7,7 +7,7 @@
 //!  RDMA Write, Flush --> no message of this crate
 //!  COMMIT            --> the server's own commit, for peers without RDMA Flush
 //!  WAIT_RECALL       --> pending until the server wants registrations back
-//!  UNMAP             --> the registration is gone
+//!  UNMAP             --> the registration is gone; what the lease of its open is
 //! ```
 //!
 //! Every payload begins with `version u16, size u16`: size counts the fixed part its sender wrote.
@@ -40,7 +40,7 @@ pub use terms::{
     RegistrationId, Rights,
 };
 pub use token::{PushToken, TOKEN_LEN};
-pub use unmap::UnmapRequest;
+pub use unmap::{UnmapRequest, UnmapResponse};
 
 use crate::ioctl::ControlCode;
 

@@ -45,7 +45,8 @@ use basics::ordered::{AllGuards, Mutex, MutexGuard};
 use self::doubts::{Asked, Doubts};
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub use self::record::{
-    BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
+    BootId, DELETE_ON_CLOSE, InstanceNote, LockChange, LockNote, OpenNote, WishNote, records,
+    replay,
 };
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, doubted, locked, moved, record, wished};
 use self::room::{For, Room};
@@ -70,6 +71,8 @@ struct Log {
     live: BTreeMap<u64, OpenNote>,
     /// Records in the file, dead ones included.
     records: usize,
+    /// How much of the file is durable.
+    durable: u64,
     /// A write failed: the end of the file is unknown, so the log promises nothing more.
     poisoned: bool,
 }
@@ -95,7 +98,8 @@ impl Journal {
         let (file, room) = write_beside(path, &live, boot)?;
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
-        let log = Mutex::new(Log { file, room, live, records, poisoned: false });
+        let durable = room.end();
+        let log = Mutex::new(Log { file, room, live, records, durable, poisoned: false });
         let (names, doubts) = (Mutex::default(), Doubts::default());
         Ok((Self { path: path.to_owned(), boot, log, names, doubts }, notes))
     }
@@ -274,16 +278,44 @@ impl Journal {
         Ok(())
     }
 
-    /// Records that an open is closed. Nothing is promised: an open that is restored after a crash
-    /// all the same is given up if no client asks for it.
+    /// Records that the client of an open has closed it. Nothing is promised: an open that is restored after a crash
+    /// all the same is given up, as that client does not ask for it. Any other end of an open is
+    /// [recorded durably](Journal::forget_durably).
     pub fn close(&self, serial: u64) -> io::Result<()> {
+        self.forget([serial], false)
+    }
+
+    /// Records that opens ended whose clients may ask for them again. Before others get what these opens held.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` none of them is restored after a crash of server or machine.
+    pub fn forget_durably(&self, serials: impl IntoIterator<Item = u64>) -> io::Result<()> {
+        self.forget(serials, true)
+    }
+
+    fn forget(&self, serials: impl IntoIterator<Item = u64>, durably: bool) -> io::Result<()> {
         let mut log = self.lock();
-        if log.live.remove(&serial).is_none() {
+        let forgotten: Vec<_> =
+            serials.into_iter().filter(|serial| log.live.remove(serial).is_some()).collect();
+        for some in forgotten.chunks(FORGOTTEN_AT_ONCE) {
+            let closed =
+                |serial: &u64| record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes()));
+            let records: Vec<u8> = some.iter().flat_map(closed).collect();
+            log.append(&records, durably, For::Less)?;
+            log.records += some.len() - 1;
+        }
+        if forgotten.is_empty() {
             return Ok(());
         }
-        let closed = record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes()));
-        log.append(&closed, false, For::Less)?;
-        self.compact(&mut log)
+        let compacted = self.compact(&mut log);
+        // Durable records are, whatever the outcome of the compaction.
+        if durably { Ok(()) } else { compacted }
+    }
+
+    /// How many bytes of the file are durable: the end of the machine may take what is behind them.
+    pub fn durable_len(&self) -> u64 {
+        self.lock().durable
     }
 
     // Rewrites the file when most of it is dead. The old file is used until the new one has taken its
@@ -324,6 +356,9 @@ impl Log {
         self.room.used(record.len() as u64);
         let written = written.and_then(|()| if durably { self.file.sync_data() } else { Ok(()) });
         self.poisoned = written.is_err();
+        if durably && !self.poisoned {
+            self.durable = self.room.end();
+        }
         self.records += 1;
         written
     }
@@ -346,7 +381,8 @@ impl Log {
         sync: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
         std::fs::rename(beside(path), path)?;
-        (self.file, self.room) = (file, room);
+        (self.file, self.durable) = (file, room.end());
+        self.room = room;
         self.records = count(&self.live);
         let synced = sync(path);
         self.poisoned = synced.is_err();
@@ -387,6 +423,8 @@ fn write_beside(
 /// Leases noted as broken by one append: a disk that is full has room for so many.
 const DOUBTS_AT_ONCE: usize = 512;
 const MAGIC: &[u8] = b"LFOPENS1";
+/// Ends of opens in one write: they fit in the room that is kept for what gives something back.
+const FORGOTTEN_AT_ONCE: usize = 1_024;
 /// Fewer records than this are never compacted.
 const COMPACT_FROM: usize = 1_024;
 
@@ -418,5 +456,6 @@ pub(super) fn note_of_test(serial: u64) -> OpenNote {
         locks: Vec::new(),
         delete_pending: false,
         sequences: BTreeMap::new(),
+        instance: None,
     }
 }

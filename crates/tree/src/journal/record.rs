@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Little endian. The body of `opened` ends with the path in logs of servers that did not record which file of an inode
-//! number was open, otherwise with the file's identity: 29 bytes, see `FileIdentity`. In `opened` the flavor of a server that
+//! number was open, otherwise with the file's identity: 29 bytes, see `FileIdentity`. Behind that comes, where an instance of an
+//! application has opened the file, which: 33 bytes, see `InstanceNote`. An older server ignores it. In `opened` the flavor of a server that
 //! records broken leases has bit 7 set. Without it nobody knows what became of the lease: it is read as one of which nothing is held.
 
 use std::collections::BTreeMap;
@@ -68,6 +69,35 @@ pub struct OpenNote {
     pub delete_pending: bool,
     /// The last LOCK request of each bucket of the open's lock sequence.
     pub sequences: BTreeMap<u32, u32>,
+    /// The instance of an application that has opened the file; none in a log of an older server. Recorded only with the
+    /// identity.
+    pub instance: Option<InstanceNote>,
+}
+
+/// An instance of an application, which takes its files with it when it comes up on another machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct InstanceNote {
+    /// Names the application.
+    pub id: [u8; 16],
+    /// A later version, high and low part, wins over an earlier one.
+    pub version: Option<(u64, u64)>,
+}
+
+impl InstanceNote {
+    fn emit(&self, out: &mut Vec<u8>) {
+        let (high, low) = self.version.unwrap_or_default();
+        out.push(u8::from(self.version.is_some()));
+        out.extend_from_slice(&self.id);
+        out.extend_from_slice(&high.to_le_bytes());
+        out.extend_from_slice(&low.to_le_bytes());
+    }
+
+    fn parse(body: &mut &[u8]) -> Option<Self> {
+        let [known] = take(body)?;
+        let id = take(body)?;
+        let version = (take_u64(body)?, take_u64(body)?);
+        Some(Self { id, version: (known & 1 != 0).then_some(version) })
+    }
 }
 
 /// One boot of the machine: written bytes that are not durable outlive the server, but not the boot.
@@ -135,6 +165,9 @@ impl OpenNote {
         put_text(out, &self.path);
         if let Some(identity) = &self.identity {
             identity.emit(out);
+            if let Some(instance) = &self.instance {
+                instance.emit(out);
+            }
         }
     }
 
@@ -166,6 +199,7 @@ impl OpenNote {
             locks: Vec::new(),
             delete_pending: false,
             sequences: BTreeMap::new(),
+            instance: InstanceNote::parse(body),
         };
         if flavor & DOUBTS_FOLLOW == 0 {
             note.doubt();

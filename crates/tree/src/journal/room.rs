@@ -38,6 +38,11 @@ impl Room {
         room
     }
 
+    /// Where its records end.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Makes room for one more record of so many bytes.
     ///
     /// # Errors

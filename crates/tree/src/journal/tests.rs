@@ -56,6 +56,53 @@ fn each_open_is_recorded_with_the_boot_of_its_making() {
     }
 }
 
+#[test]
+fn opens_that_are_forgotten_durably_are_so_together_and_a_closed_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    for serial in 1..=5 {
+        journal.open_durably(note(serial)).unwrap();
+    }
+    let after_a_power_failure = || {
+        let bytes = std::fs::read(&path).unwrap();
+        let durable = usize::try_from(journal.durable_len()).unwrap();
+        serials(replay(&bytes[MAGIC.len()..durable]).values())
+    };
+    journal.close(1).unwrap();
+    assert_eq!(after_a_power_failure(), [1, 2, 3, 4, 5]);
+    journal.forget_durably([2, 7, 4]).unwrap();
+    assert_eq!(after_a_power_failure(), [3, 5]);
+    journal.close(3).unwrap();
+    journal.forget_durably([3]).unwrap();
+    drop(journal);
+    assert_eq!(serials(open(&path).unwrap().1.iter()), [5]);
+}
+
+#[test]
+fn an_open_of_an_instance_of_an_application_is_restored_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    let of = |serial, version| {
+        let instance = Some(InstanceNote { id: [4; 16], version });
+        OpenNote { instance, ..note(serial) }
+    };
+    let notes = [of(1, None), of(2, Some((3, 4))), note(3)];
+    notes.iter().for_each(|note| journal.open_durably(note.clone()).unwrap());
+    let plain = record(OPENED, |out| note(2).emit(out));
+    let with = record(OPENED, |out| notes[1].emit(out));
+    assert_eq!(with.len(), plain.len() + 33);
+    assert_eq!(
+        with[plain.len()..],
+        [&[1][..], &[4; 16], &[3, 0, 0, 0, 0, 0, 0, 0, 4], &[0; 7]].concat()
+    );
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open(&path).unwrap().1, notes);
+    }
+}
+
 fn lock(offset: u64, exclusive: bool) -> LockNote {
     LockNote { offset, length: 10, exclusive }
 }
@@ -323,7 +370,8 @@ fn only_the_owner_of_a_log_may_read_it() {
 fn a_record_is_promised_only_after_its_flush() {
     let file = File::options().write(true).open("/dev/null").unwrap();
     let room = Room::of(0, &file);
-    let mut log = Log { file, room, live: BTreeMap::new(), records: 0, poisoned: false };
+    let durable = room.end();
+    let mut log = Log { file, room, live: BTreeMap::new(), records: 0, durable, poisoned: false };
     log.append(b"record", false, For::More).unwrap();
     log.append(b"record", true, For::More).unwrap_err();
     log.append(b"record", false, For::More).expect_err("what the file has is unknown from here on");

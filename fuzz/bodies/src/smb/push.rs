@@ -3,6 +3,7 @@
 use smb::push::{
     CommitRequest, CommitResponse, MapRequest, MapResponse, PushAccept, PushConnect, PushRequest,
     PushResponse, QueryRequest, QueryResponse, RecallRequest, RecallResponse, UnmapRequest,
+    UnmapResponse,
 };
 
 use super::stable_bytes;
@@ -13,7 +14,7 @@ pub(crate) fn push(data: &[u8]) {
     let mut input = Input::new(data);
     let which = input.byte();
     let bytes = input.rest();
-    match which % 13 {
+    match which % 14 {
         0 => stable_bytes!(CommitRequest, bytes),
         1 => stable_bytes!(CommitResponse, bytes),
         2 => stable_bytes!(MapRequest, bytes),
@@ -26,6 +27,7 @@ pub(crate) fn push(data: &[u8]) {
         9 => stable_bytes!(QueryResponse, bytes),
         10 => stable_bytes!(RecallRequest, bytes),
         11 => stable_bytes!(RecallResponse, bytes),
-        _ => stable_bytes!(UnmapRequest, bytes),
+        12 => stable_bytes!(UnmapRequest, bytes),
+        _ => stable_bytes!(UnmapResponse, bytes),
     }
 }

@@ -70,8 +70,13 @@ pub(super) const FAULTS: &[Fault] = &[
             },
             Place {
                 file: "crates/client/src/region/tenure.rs",
-                right: "state.is_ours.then_some(Hold(state))",
-                wrong: "(state.is_ours || PLANTED).then_some(Hold(state))",
+                right: "(state.is_ours && state.is_sure(now)).then_some(Hold(state))",
+                wrong: "(PLANTED || state.is_ours && state.is_sure(now)).then_some(Hold(state))",
+            },
+            Place {
+                file: "crates/client/src/region/file_control.rs",
+                right: "(whole && self.shared.tenure",
+                wrong: "((PLANTED || whole) && self.shared.tenure",
             },
         ],
     },

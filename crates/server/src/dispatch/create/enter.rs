@@ -73,7 +73,8 @@ pub(super) fn enter(
         return Err(NtStatus::SHARING_VIOLATION);
     }
     state.expire_breaks(now);
-    let admitted = state.admits(sharing, wish.overwrites());
+    let is_beside = |open: &OpenRecord| wish.pushes_beside(open, sharing);
+    let admitted = state.admits(sharing, wish.overwrites(), is_beside);
     let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
         (false, ..) => Some(Intent::OpenAgainstSharing),
         (true, true, _) => Some(Intent::Overwrite),

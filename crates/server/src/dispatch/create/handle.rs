@@ -10,6 +10,7 @@ use super::admit::{self, Admitted};
 use super::{answer, grant, open, reconnect};
 use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
+use crate::state::closing::Ending;
 
 /// Opens or creates a file or directory.
 pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -39,7 +40,8 @@ pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         // Closed while it was being noted, by who did not know of the note.
         if durable.persistent && open.node.lock().record(open.serial).is_none() {
             let open = Arc::clone(&open);
-            call.blocking(InlineIo::CachedReads, move || open.forget_note()).await?;
+            call.blocking(InlineIo::CachedReads, move || open.forget_note(Ending::Otherwise))
+                .await?;
         }
     }
     answer::answer(call, &admission, (&open, &metadata), (granted, durable), out);

@@ -2,6 +2,8 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1 phase 1.
 
+use std::sync::Arc;
+
 use smb::NtStatus;
 use smb::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest,
@@ -19,11 +21,12 @@ use crate::connections::Agreed;
 use crate::dispatch::frame::malformed;
 use crate::dispatch::{extended, levels, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
-use crate::state::OpenSerial;
 use crate::state::app_instance::AppInstance;
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
+use crate::state::node::OpenRecord;
 use crate::state::sharing::{Kinds, Sharing};
+use crate::state::{Open, OpenSerial};
 use crate::status::OrStatus as _;
 
 /// A checked CREATE.
@@ -44,6 +47,8 @@ pub(super) struct Wish {
     pub(super) wants_maximal_access: bool,
     pub(super) wants_disk_id: bool,
     pub(super) push: Option<PushWish>,
+    /// Who asks for push mode.
+    pushes_for: Option<Identity>,
     pub(super) instance: Option<AppInstance>,
     /// Made by the rules of POSIX.
     pub(super) is_posix: bool,
@@ -145,6 +150,7 @@ impl Wish {
             wants_maximal_access: false,
             wants_disk_id: false,
             push: None,
+            pushes_for: None,
             instance: None,
             is_posix: posix.is_some(),
             permissions: posix.and_then(|posix| posix.permissions),
@@ -184,7 +190,10 @@ impl Wish {
                 CreateRequestContext::MaximalAccess(_) => self.wants_maximal_access = true,
                 CreateRequestContext::QueryOnDiskId => self.wants_disk_id = true,
                 CreateRequestContext::AllocationSize(size) => self.allocation = Some(*size),
-                CreateRequestContext::Push(asked) => self.push = Some(PushWish::Asked(*asked)),
+                CreateRequestContext::Push(asked) => {
+                    self.push = Some(PushWish::Asked(*asked));
+                    self.pushes_for = Some(user.clone());
+                }
                 CreateRequestContext::PushUnknownVersion(_) => {
                     self.push = Some(PushWish::UnknownVersion);
                 }
@@ -315,6 +324,17 @@ impl Wish {
     pub(super) fn sharing_to_enter(&self, sharing: Sharing) -> Sharing {
         let uses = Kinds { write: sharing.uses.write || self.overwrites(), ..sharing.uses };
         Sharing { uses, ..sharing }
+    }
+
+    /// docs/push-mode.md, "Create context": whether it opens the file once more for push mode, under the lease of `other`, for the
+    /// same user and no more access. Then the share modes of the two, which keep others out, do not exclude each other.
+    pub(super) fn pushes_beside(&self, other: &OpenRecord, sharing: Sharing) -> bool {
+        let is_same_user = |open: Arc<Open>| self.pushes_for.as_ref() == Some(&open.origin.user);
+        self.disposition == CreateDisposition::OPEN
+            && matches!(self.owner, Owner::Lease { .. })
+            && other.owner == self.owner
+            && sharing.uses.within(other.sharing.uses)
+            && other.open.upgrade().is_some_and(is_same_user)
     }
 
     /// Whether it is more than a look for who holds an oplock.

@@ -47,7 +47,7 @@ pub(crate) async fn control(
             map(call, open, MapRequest::parse(input).map_err(refused)?, output_max).await
         }
         ControlCode::UNMAP_REMOTE_REGION => {
-            unmap(call, open, UnmapRequest::parse(input).map_err(refused)?).await
+            unmap(call, open, UnmapRequest::parse(input).map_err(refused)?, output_max).await
         }
         ControlCode::COMMIT_REMOTE_REGION => {
             commit(call, open, CommitRequest::parse(input).map_err(refused)?).await

@@ -29,7 +29,8 @@ use std::time::{Duration, SystemTime};
 
 use smb::info::{self, FileInfoClass};
 use smb::push::{
-    MapResponse, RecallReason, RecallRequest, RecallResponse, RegistrationId, UnmapRequest,
+    MapResponse, RecallReason, RecallRequest, RecallResponse, RegionState, RegistrationId,
+    UnmapRequest, UnmapResponse,
 };
 use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create};
 use tree::{DosAttributes, SharePath};
@@ -48,6 +49,15 @@ async fn unmap(rig: &Rig, open: Opened, mapped: &MapResponse) -> Result<(), NtSt
     let request = UnmapRequest { registration, generation };
     let code = ControlCode::UNMAP_REMOTE_REGION;
     rig.control(open, code, |out| request.emit(out), 0).await.map(drop)
+}
+
+/// UNMAP by a client that has room for the answer.
+async fn unmap_and_hear(rig: &Rig, open: Opened, mapped: &MapResponse) -> UnmapResponse {
+    let (registration, generation) = (mapped.registration, mapped.generation);
+    let request = UnmapRequest { registration, generation };
+    let (code, room) = (ControlCode::UNMAP_REMOTE_REGION, u32::from(UnmapResponse::LEN));
+    let output = rig.control(open, code, |out| request.emit(out), room).await.unwrap();
+    UnmapResponse::parse(&output).unwrap()
 }
 
 async fn wait(rig: &Rig, open: Opened, room: u32) -> Result<Vec<RegistrationId>, NtStatus> {
@@ -218,6 +228,33 @@ fn a_returned_lease_ends_the_regions_mapped_under_it() {
         assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
         assert_eq!(rig.map(open, 0, PAGE).await.err(), Some(NtStatus::OPLOCK_NOT_GRANTED));
     });
+}
+
+#[tokio::test]
+async fn the_answer_to_an_unmapping_says_whether_the_lease_is_whole() {
+    let rig = Rig::with_grace(Duration::ZERO);
+    let open = rig.open("f", 1).await;
+    let whole = create::LeaseState::READ | create::LeaseState::WRITE | create::LeaseState::HANDLE;
+    let heard = |answer: UnmapResponse| (answer.state, answer.reason, answer.lease, answer.epoch);
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let answer = unmap_and_hear(&rig, open, &mapped).await;
+    assert_eq!(heard(answer), (RegionState::ACTIVE, RecallReason::NONE, whole, 1));
+    assert_eq!(answer.break_timeout_ms, 35_000);
+    // What the server needs back for itself takes no lease.
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    recall(&rig, open).await;
+    let answer = unmap_and_hear(&rig, open, &mapped).await;
+    assert_eq!(heard(answer), (RegionState::REVOKED, RecallReason::REMAP, whole, 1));
+    let gone = (RegionState::GONE, RecallReason::NONE, whole, 1);
+    assert_eq!(heard(unmap_and_hear(&rig, open, &mapped).await), gone);
+    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND), "as to older clients");
+    // Another client wants the file, whether or not this one has heard of it.
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let stranger =
+        Owner::Lease { client: [2; 16], key: [2; 16], user: Identity::user("other").mark() };
+    assert!(node(&rig, open).begin_breaks(stranger, Intent::Open).is_some());
+    let answer = unmap_and_hear(&rig, open, &mapped).await;
+    assert_eq!((answer.lease, answer.epoch), (create::LeaseState::empty(), 0));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -94,12 +95,19 @@ impl Rig {
 
     /// A share in a directory of its own in `parent`.
     pub(crate) fn on(parent: &str, grace: Duration) -> Self {
-        Self::of_share(parent, grace, Clock::host(), |_| {})
+        Self::of_share(parent, grace, Clock::host(), |_| {}, |_| {})
     }
 
     /// A share in memory, by this clock.
     pub(crate) fn at(clock: Clock) -> Self {
-        Self::of_share("/dev/shm", Duration::from_secs(3600), clock, |_| {})
+        Self::of_share("/dev/shm", Duration::from_secs(3600), clock, |_| {}, |_| {})
+    }
+
+    /// A share in memory, whose persistent opens are in this log.
+    pub(crate) fn with_log(log: &Path) -> Self {
+        let keep = |share: &mut ShareConfig| share.persistent_opens = Some(log.to_owned());
+        let open = |share: &mut Share| share.take_over().unwrap();
+        Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), keep, open)
     }
 
     /// A share in memory, with a node `device` that stands for a medium.
@@ -113,7 +121,8 @@ impl Rig {
     }
 
     fn with_node(show: impl FnOnce(&mut Share)) -> Self {
-        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), show);
+        let rig =
+            Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), |_| {}, show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -124,11 +133,13 @@ impl Rig {
         parent: &str,
         grace: Duration,
         clock: Clock,
+        configure: impl FnOnce(&mut ShareConfig),
         change: impl FnOnce(&mut Share),
     ) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let mut exported = ShareConfig::new("data", dir.path());
         exported.emulate_persistence = true;
+        configure(&mut exported);
         let mut share = Share::open(&exported).unwrap();
         change(&mut share);
         let share = Arc::new(share);

@@ -1,0 +1,105 @@
+//! What the log of opens keeps of opens that end, when the machine loses its power at that moment.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smb::create::{CreateRequestContext, DurableRequestV2};
+use smb::{FileId, Guid};
+use tempfile::TempDir;
+use tree::journal::{Journal, replay};
+
+use super::*;
+use crate::push::tests::rig::{Opened, Rig};
+
+fn persistent() -> CreateRequestContext<'static> {
+    let (timeout_ms, create_guid) = (0, Guid([9; 16]));
+    CreateRequestContext::DurableV2(DurableRequestV2 { timeout_ms, persistent: true, create_guid })
+}
+
+struct Noted {
+    rig: Rig,
+    log: PathBuf,
+    _dir: TempDir,
+}
+
+impl Noted {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("opens");
+        Self { rig: Rig::with_log(&log), log, _dir: dir }
+    }
+
+    /// A persistent open, by its client and in the server.
+    async fn open(&self) -> (Opened, Arc<Open>) {
+        let opened = self.rig.open_with("f", 1, persistent()).await.unwrap();
+        let FileId { persistent, volatile } = opened.id;
+        let open = self.rig.session().open(persistent, volatile).unwrap();
+        assert!(open.is_persistent());
+        assert_eq!(self.left(), [persistent]);
+        (opened, open)
+    }
+
+    fn share(&self) -> Arc<Share> {
+        Arc::clone(&self.rig.core.files.shares()[0])
+    }
+
+    /// The opens that would come back, had the machine lost what nobody had asked to be durable.
+    fn left(&self) -> Vec<u64> {
+        left_of(&self.log, self.share().journal().unwrap())
+    }
+}
+
+fn left_of(log: &Path, journal: &Journal) -> Vec<u64> {
+    let bytes = std::fs::read(log).unwrap();
+    let durable = &bytes[..usize::try_from(journal.durable_len()).unwrap()];
+    replay(&durable[MAGIC..]).into_keys().collect()
+}
+
+#[tokio::test]
+async fn an_open_whose_time_was_over_does_not_come_back_whatever_the_machine_lost() {
+    let mut noted = Noted::new();
+    let (opened, _) = noted.open().await;
+    noted.rig.reconnect();
+    assert_eq!(noted.left(), [opened.id.persistent]);
+    let files = Arc::clone(&noted.rig.core.files);
+    let (due, _) = files.orphans.take_due(files.now() + Duration::from_secs(3600));
+    assert_eq!(due.len(), 1);
+    close_all(&files, due);
+    assert_eq!(noted.left(), []);
+}
+
+#[tokio::test]
+async fn an_open_that_others_end_does_not_come_back_whatever_the_machine_lost() {
+    let noted = Noted::new();
+    let (_, open) = noted.open().await;
+    open.close(&noted.rig.core.files).unwrap();
+    assert_eq!(noted.left(), []);
+}
+
+#[tokio::test]
+async fn an_open_that_its_client_closes_waits_for_no_disk() {
+    let noted = Noted::new();
+    let (opened, _) = noted.open().await;
+    let durable = noted.share().journal().unwrap().durable_len();
+    noted.rig.close(opened.id).await;
+    assert_eq!(noted.share().journal().unwrap().durable_len(), durable);
+    let written = std::fs::read(&noted.log).unwrap();
+    assert!(replay(&written[MAGIC..]).is_empty());
+}
+
+#[tokio::test]
+async fn an_open_that_cannot_be_restored_is_lost_whatever_the_machine_lost() {
+    let before = Noted::new();
+    let (opened, _) = before.open().await;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("opens");
+    std::fs::copy(&before.log, &log).unwrap();
+    // Its file is not in the share of this server.
+    let after = Noted { rig: Rig::with_log(&log), log, _dir: dir };
+    assert_eq!(after.left(), [opened.id.persistent]);
+    after.rig.core.restorer().restore(&after.share());
+    assert_eq!(after.left(), []);
+}
+
+const MAGIC: usize = 8;
