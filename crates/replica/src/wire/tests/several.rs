@@ -160,7 +160,7 @@ fn a_connection_joins_no_link_that_is_not_there_or_is_of_another_member() {
 
 #[test]
 fn a_link_of_several_that_is_closed_ends_whoever_waits() {
-    let Pair { here: (mut sender, mut receiver), closer, .. } = several();
+    let Pair { here: (mut sender, mut receiver), there: _there, closer, .. } = several();
     let waits = thread::spawn(move || receiver.receive());
     closer.close();
     assert!(matches!(waits.join().unwrap(), Err(LinkError::Closed)));
