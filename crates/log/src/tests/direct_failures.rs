@@ -191,7 +191,7 @@ fn a_log_that_ended_in_one_way_refuses_records_in_the_other() {
         };
         assert!(matches!(first, Err(LogError::Store { member: 0, .. })));
         assert!(matches!(second, Err(LogError::Broken)));
-        assert!(log.add_member(Part::range(&in_memory(2), 0, 2 * MEMBER_LEN)).is_err());
+        log.add_member(Part::range(&in_memory(2), 0, 2 * MEMBER_LEN)).unwrap_err();
         drop(log);
         assert_eq!(records(&open(&memory)).len(), 1);
     }
