@@ -314,7 +314,7 @@ fn a_put_into_a_directory_replaces_only_the_file_of_exactly_that_name() {
 fn a_put_without_standard_input_replaces_nothing() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
-    let mut put = std::process::Command::new("sh");
+    let mut put = Command::new("sh");
     put.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
     let output = put.arg(fixture.url("f")).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -210,11 +210,11 @@ fn an_exported_group_is_made_again_with_every_key_of_its_file() {
 fn members_added_at_once_are_all_there() {
     let directory = tempfile::tempdir().unwrap();
     let real = directory.path().join("real");
-    std::fs::create_dir(&real).unwrap();
+    fs::create_dir(&real).unwrap();
     create(&real, ["127.0.0.1:1", "127.0.0.1:2"]);
     let (file, link) = (real.join("db.toml"), directory.path().join("db.toml"));
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
-    std::os::unix::fs::symlink("real/db.toml", &link).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+    symlink("real/db.toml", &link).unwrap();
     let add = |number: u8| {
         let member = format!("m{number}=127.0.0.1:{},/nowhere/{number}", 100 + u16::from(number));
         landfast(directory.path(), &["add", "db.toml", &member])
@@ -226,7 +226,7 @@ fn members_added_at_once_are_all_there() {
             assert!(output.status.success(), "{}", stderr(&output));
         }
     });
-    let text = std::fs::read_to_string(&file).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
     for number in 0..6 {
         assert!(text.contains(&format!("\"m{number}\"")), "{number}: {text}");
         assert!(text.contains(&format!("number = {}\n", number + 2)), "{number}: {text}");
@@ -235,7 +235,7 @@ fn members_added_at_once_are_all_there() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     let output = landfast(directory.path(), &["remove", "db.toml", "m3"]);
     assert!(output.status.success() && link.is_symlink(), "{}", stderr(&output));
-    assert!(!std::fs::read_to_string(&file).unwrap().contains("\"m3\""));
+    assert!(!fs::read_to_string(&file).unwrap().contains("\"m3\""));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_group_that_is_refused_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     create(directory.path(), ["127.0.0.1:1", "127.0.0.1:2"]);
     let file = directory.path().join("db.toml");
-    std::fs::remove_file(&file).unwrap();
+    fs::remove_file(&file).unwrap();
     let again = ["create", "db.toml", "--volume", "data=1M"];
     let members = ["--member", "a=127.0.0.1:1,/nowhere/a"];
     let output = landfast(directory.path(), &[&again[..], &members].concat());
