@@ -264,7 +264,7 @@ impl Owner {
 /// Looks at every record, and forgets all of them.
 fn check(memory: &Path, disk: &Path, port: u16, next: &mut [u64; WRITERS]) -> Outcome<(u64, u64)> {
     let log = Arc::new(TailLog::open(members(memory, port)?, &OpenOptions::default())?);
-    if log.status().in_sync.len() != 2 {
+    if log.status().in_sync.len() != if port == ALONE { 1 } else { 2 } {
         return Err("a member is not in sync".into());
     }
     let (start, mut archived, mut all) = (log.start_lsn(), 0, 0);

@@ -166,8 +166,8 @@ mod tests {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(8192).unwrap();
         let how = MapHow { writable: true, synchronous: false, unit: 4096 };
-        let mapping = Mapping::of_file(&file, 8192, how).unwrap();
-        MappedFile::new(file, mapping, 0..8192, is_filled_to_read).unwrap()
+        let mapping = Mapping::of_file(&file, (0, 8192), how).unwrap();
+        MappedFile::new(file, mapping, 0, is_filled_to_read).unwrap()
     }
 
     #[test]

@@ -227,7 +227,7 @@ mod tests {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(4 * 4096).unwrap();
         let how = MapHow { writable: true, synchronous: false, unit: 4096 };
-        let mapping = Mapping::of_file(&file, 4 * 4096, how).unwrap();
+        let mapping = Mapping::of_file(&file, (0, 4 * 4096), how).unwrap();
         let taken = || file.metadata().unwrap().blocks() / 8;
         mapping.touch(4096, 3 * 4096, 4096, true);
         assert_eq!(taken(), 2, "a page of tmpfs is there from its first touch on");

@@ -13,10 +13,10 @@ use replica::view::Point;
 use serde_json::{Value, json};
 
 use super::ReplicaFailure;
-use super::apply::InForce;
 use super::args::{Asked as Options, Mount, Of, ReplicaCommand, To};
 use super::control::{self, Asked};
 use super::group::Group;
+use super::in_force::InForce;
 use super::show;
 use super::views::Shown;
 use crate::failure::Failure;

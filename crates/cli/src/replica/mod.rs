@@ -28,6 +28,7 @@ mod edit;
 mod failure;
 mod front;
 mod group;
+mod in_force;
 mod prepare;
 mod serve;
 mod show;

@@ -21,7 +21,7 @@ impl Watched {
         let page = rustix::param::page_size();
         let mapping = Mapping::anonymous(PAGES * page).unwrap();
         mapping.window().store(0, &vec![1; PAGES * page]);
-        let start = mapping.direct().start();
+        let start = mapping.direct(0).start();
         // SAFETY: the mapping is ours, outlives the watch, and is only reached by its window.
         let watch = unsafe { Watch::new(start, PAGES * page) }.unwrap();
         Self { watch, mapping, page }
@@ -29,7 +29,7 @@ impl Watched {
 
     fn address(&self, page: usize) -> NonNull<u8> {
         // SAFETY: inside of the mapping.
-        unsafe { self.mapping.direct().start().add(page * self.page) }
+        unsafe { self.mapping.direct(0).start().add(page * self.page) }
     }
 
     /// A fault in the middle of a page.
@@ -87,7 +87,7 @@ fn a_page_that_its_file_has_lost_takes_all_behind_it_at_once() {
 fn a_fault_elsewhere_is_not_absorbed_and_errno_stays_as_it_was() {
     let Watched { watch, mapping, .. } = Watched::new();
     drop(watch);
-    let address = mapping.direct().start().as_ptr().addr();
+    let address = mapping.direct(0).start().as_ptr().addr();
     assert!(!absorb(address, libc::BUS_ADRERR), "the watch has ended");
     // No process has such an address: mmap fails, and the errno of the interrupted code is kept.
     let nowhere = 1 << 62;
@@ -138,7 +138,7 @@ fn child_that_is_sent_a_bus_error() {
     }
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     let how = crate::mapping::MapHow { writable: false, synchronous: false, unit: 4096 };
-    let mapping = Mapping::of_file(&file, 1, how).unwrap();
+    let mapping = Mapping::of_file(&file, (0, 1), how).unwrap();
     // Nobody watches the address any more when the fault comes.
     SLOTS.iter().for_each(Slot::close);
     mapping.window().byte(0);
