@@ -123,9 +123,8 @@ fn a_lease_that_was_broken_or_may_have_been_does_not_come_back() {
     for serial in [1, 2] {
         journal.open_durably(note(serial)).unwrap();
     }
-    journal.doubt_durably(1).unwrap();
-    journal.doubt_durably(1).unwrap();
-    journal.doubt_durably(7).unwrap();
+    journal.doubt_durably(&[1]).unwrap();
+    journal.doubt_durably(&[7, 1]).unwrap();
     drop(journal);
     for _ in 0..2 {
         let leases = |note: &OpenNote| (note.serial, note.flavor, note.held, note.epoch);
@@ -371,8 +370,8 @@ fn only_the_owner_of_a_log_may_read_it() {
 fn a_record_is_promised_only_after_its_flush() {
     let file = File::options().write(true).open("/dev/null").unwrap();
     let room = Room::of(0, &file);
-    let (live, durable) = (BTreeMap::new(), room.end());
-    let mut log = Log { file, room, live, records: 0, durable, poisoned: false };
+    let durable = room.end();
+    let mut log = Log { file, room, live: BTreeMap::new(), records: 0, durable, poisoned: false };
     log.append(b"record", false, For::More).unwrap();
     log.append(b"record", true, For::More).unwrap_err();
     log.append(b"record", false, For::More).expect_err("what the file has is unknown from here on");
