@@ -262,7 +262,8 @@ impl Region {
     ) -> PyResult<()> {
         let ends_well = kind.is_none() && !self.held.is_taken(py);
         let settled = if ends_well { self.with(py, Held::settle) } else { Ok(()) };
-        settled.and(self.close(py))
+        let closed = self.close(py);
+        settled.and(closed)
     }
 
     fn __repr__(&self) -> String {

@@ -452,7 +452,7 @@ fn a_suspended_member_stays_suspended_over_a_restart_of_the_source() {
         serde_json::from_str::<serde_json::Value>(&text).ok()
     };
     // A source that ends before it has left the member behind waits for it, as for everybody in sync.
-    while !status().is_some_and(|it| it["in_sync"].as_array().is_some_and(|all| all.len() == 1)) {
+    while status().is_none_or(|it| it["in_sync"].as_array().is_none_or(|all| all.len() != 1)) {
         std::thread::yield_now();
     }
     drop(std::mem::replace(&mut members[0], Running(Command::new("true").spawn().unwrap())));

@@ -67,7 +67,7 @@ fn wanted(
 fn part_of(lines: &[&str], member: Option<&str>) -> Option<std::ops::Range<usize>> {
     let begins = |line: &&str| line.trim_start().starts_with('[');
     let end_of = |from: usize| {
-        lines[from..].iter().position(|line| begins(&line)).map_or(lines.len(), |at| from + at)
+        lines[from..].iter().position(&begins).map_or(lines.len(), |at| from + at)
     };
     let Some(name) = member else { return Some(0..end_of(0)) };
     let heads = lines.iter().enumerate().filter(|(_, line)| line.trim() == "[[member]]");

@@ -40,7 +40,7 @@ impl InForce {
         let found = between(&group.file, &new.file, me.number);
         let never = found.iter().any(|it| matches!(it.way, Way::Never(_)));
         let judge = Judge { member, new: &new.file, others_have_it };
-        let mut in_force = group.clone();
+        let mut in_force = group;
         let mut outcomes = Vec::new();
         for difference in &found {
             let mut outcome = judge.of(difference);

@@ -178,8 +178,9 @@ impl Out {
                 let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
                 let mode = fs::Permissions::from_mode(0o666);
                 let mut beside = tempfile::Builder::new();
-                let beside =
-                    beside.permissions(mode).tempfile_in(directory.unwrap_or(Path::new(".")));
+                let beside = beside
+                    .permissions(mode)
+                    .tempfile_in(directory.unwrap_or_else(|| Path::new(".")));
                 Target::Beside(beside.map_err(failed)?)
             }
         };

@@ -470,7 +470,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("opens.log");
         let mut config = ShareConfig::new("s", dir.path());
-        config.persistent_opens = Some(log.clone());
+        config.persistent_opens = Some(log);
         let share = Arc::new(taken_over(&config));
         let node = node();
         {

@@ -118,11 +118,11 @@ mod tests {
         // Typed from MS-FSCC §2.4.15: two entries of 8 bytes whose values would be what follows both of them.
         let mut list = b"\x08\0\0\0\0\x01\x10\0\0\0\0\0\0\x01\x10\0A\0".to_vec();
         list.extend_from_slice(&[7; 16]);
-        assert!(FullEa::parse_list(&list).is_err());
+        let _ = FullEa::parse_list(&list).unwrap_err();
         assert_eq!(FullEa::parse_list(&list[8..]).unwrap()[0].value, [7; 16]);
         // The same of names: the first would end in the second entry.
         let names = b"\x08\0\0\0\x04AAA\0\0\0\0\x01B\0";
-        assert!(EaNames::parse(names).is_err());
+        let _ = EaNames::parse(names).unwrap_err();
         assert_eq!(EaNames::parse(&names[8..]).unwrap().0, [b"B"]);
     }
 }

@@ -55,7 +55,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a region is revoked in the books alone",
         places: &[Place {
-            file: "crates/remote/src/host/registration.rs",
+            file: "crates/remote/src/host/registration/mod.rs",
             right: "registrar.deregister(*connection, rkey).await;",
             wrong: "if !PLANTED {\n                        registrar.deregister(*connection, rkey).await;\n                    }",
         }],

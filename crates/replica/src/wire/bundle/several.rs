@@ -150,7 +150,7 @@ impl BundleSender {
     }
 
     pub(in crate::wire) fn send(
-        &mut self,
+        &self,
         message: &Message,
         payload: &[&[u8]],
     ) -> Result<(), LinkError> {

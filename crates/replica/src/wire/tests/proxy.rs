@@ -88,8 +88,7 @@ impl Way {
 
     fn carry(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut bytes = vec![0; 64 << 10];
-        loop {
-            let Ok(count @ 1..) = from.read(&mut bytes) else { break };
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
             let held = self.is_held.lock().unwrap();
             drop(self.goes_on.wait_while(held, |is_held| *is_held).unwrap());
             if to.write_all(&bytes[..count]).is_err() {
