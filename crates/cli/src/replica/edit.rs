@@ -66,9 +66,8 @@ fn wanted(
 /// The lines of the group itself, or of a member.
 fn part_of(lines: &[&str], member: Option<&str>) -> Option<std::ops::Range<usize>> {
     let begins = |line: &&str| line.trim_start().starts_with('[');
-    let end_of = |from: usize| {
-        lines[from..].iter().position(&begins).map_or(lines.len(), |at| from + at)
-    };
+    let end_of =
+        |from: usize| lines[from..].iter().position(&begins).map_or(lines.len(), |at| from + at);
     let Some(name) = member else { return Some(0..end_of(0)) };
     let heads = lines.iter().enumerate().filter(|(_, line)| line.trim() == "[[member]]");
     let mut parts = heads.map(|(at, _)| at + 1..end_of(at + 1));

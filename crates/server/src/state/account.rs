@@ -70,7 +70,7 @@ impl Account {
         for account in self.and_above() {
             match account.left[what as usize].try_acquire_many(hold.amount) {
                 Ok(taken) => taken.forget(),
-                Err(_) => account.lend(what, amount).then_some(())?,
+                Err(_) => account.lend(what, as_usize(hold.amount)).then_some(())?,
             }
             hold.levels += 1;
         }
@@ -224,12 +224,16 @@ impl Hold {
     }
 
     fn give_back(&self, amount: u32) {
-        let amount = usize::try_from(amount).expect("32 bits fit usize");
+        let amount = as_usize(amount);
         if amount > 0 {
             let accounts = self.account.and_above().take(self.levels);
             accounts.for_each(|account| account.give_back(self.what, amount));
         }
     }
+}
+
+fn as_usize(amount: u32) -> usize {
+    usize::try_from(amount).expect("32 bits fit usize")
 }
 
 impl Drop for Hold {

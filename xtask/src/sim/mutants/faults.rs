@@ -140,8 +140,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a CLOSE leaves its open",
         places: &[Place {
             file: "crates/server/src/dispatch/close.rs",
-            right: "_ => ControlFlow::Break(closed.close(&files_too)),",
-            wrong: "_ => ControlFlow::Break(if PLANTED { Ok(()) } else { closed.close(&files_too) }),",
+            right: "_ => ControlFlow::Break(closed.close_for_client(&files_too)),",
+            wrong: "_ => ControlFlow::Break(if PLANTED { Ok(()) } else { closed.close_for_client(&files_too) }),",
         }],
     },
     Fault {
