@@ -50,6 +50,13 @@ def server():
 
 
 @pytest.fixture
+def another_server():
+    """For a test that needs a server of its own."""
+    os.environ["LANDFAST_PASSWORD"] = PASSWORD
+    return Server
+
+
+@pytest.fixture
 def client(server):
     with landfast.connect(server.url) as client:
         yield client

@@ -115,7 +115,7 @@ def test_lines_appended_by_two_programs_are_all_there(server, client):
     programs = [subprocess.Popen([sys.executable, "-c", program, server.url, name]) for name in names]
     assert [one.wait(timeout=120) for one in programs] == [0, 0]
     with landfast.open(client, "lines.txt") as file:
-        lines = file.read().splitlines()
+        lines = file.read().decode().splitlines()
     assert sorted(lines) == sorted(f"{name} {number}" for name in names for number in range(100))
     with landfast.open(client, "lines.txt", "ab", buffering=0) as file:
         before = file.tell()

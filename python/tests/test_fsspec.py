@@ -8,7 +8,6 @@ import fsspec
 import fsspec.tests.abstract as abstract
 import pytest
 
-from conftest import Server
 from landfast.fs import LandfastFileSystem
 
 
@@ -164,8 +163,8 @@ def test_a_copy_of_a_file_onto_itself_is_refused_and_changes_nothing(fs, server)
     fs.rm(["/data/self.txt", "/data/hard.txt", "/data/soft.txt", "/data/other.txt"])
 
 
-def test_a_move_of_a_file_onto_itself_by_another_share_keeps_it(tmp_path):
-    server = Server(tmp_path, "--share", f"again={tmp_path}")
+def test_a_move_of_a_file_onto_itself_by_another_share_keeps_it(tmp_path, another_server):
+    server = another_server(tmp_path, "--share", f"again={tmp_path}")
     try:
         fs = LandfastFileSystem(**options_of(server))
         fs.pipe("/data/self.txt", b"precious")

@@ -12,7 +12,6 @@ import pytest
 
 import landfast
 import landfast.aio
-from conftest import Server
 
 
 def test_a_record_is_committed_and_read_back(region):
@@ -199,9 +198,9 @@ def test_a_with_block_that_ends_well_has_written_what_was_written(server, client
     client.remove("block.dat")
 
 
-def test_a_with_block_in_memory_that_keeps_nothing_has_shown_what_was_written():
+def test_a_with_block_in_memory_that_keeps_nothing_has_shown_what_was_written(another_server):
     directory = tempfile.mkdtemp(dir="/dev/shm")
-    server = Server(directory)
+    server = another_server(directory)
     try:
         with landfast.connect(server.url) as client:
             with client.open("block.dat", "w+b") as file:
