@@ -72,8 +72,10 @@ impl Tenure {
     /// break. Whether a replay may begin. The server's answer was later than the last byte that the region could take.
     pub(super) async fn assure(&self, asked: Instant, break_timeout: Duration) -> bool {
         let mut state = self.state.lock().await;
-        state.sure_until = asked.checked_add(break_timeout / 2);
-        state.is_whole()
+        let is_whole = state.is_whole();
+        // What has ended is not sure for any longer.
+        state.sure_until = if is_whole { asked.checked_add(break_timeout / 2) } else { None };
+        is_whole
     }
 
     /// Whether the time that the server gave is not over.
@@ -145,7 +147,7 @@ mod tests {
         assert!(tenure.assure(asked, TIMEOUT).await);
         breaks.arrive();
         assert!(is_held(&tenure, asked).await, "what is being written again may be finished");
-        assert!(!tenure.assure(asked, TIMEOUT).await);
+        assert!(!tenure.assure(asked, TIMEOUT).await && !is_held(&tenure, asked).await);
         tenure.begin().await;
         assert!(tenure.assure(asked, TIMEOUT).await, "mapped again");
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Barrier};
 
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 
+use super::behaving::{Behaving, Behaviour};
 use super::memory::{MEMBER_LEN, Part, in_memory, open, parts, records};
 use crate::format::RING_START;
-use crate::store::{Store, StoreError, Worth};
+use crate::store::{Store, StoreError};
 use crate::{CreateOptions, LocalStore, LogError, TailLog};
 
 /// Memory of which some calls fail.
@@ -229,38 +230,14 @@ fn what_threads_acknowledged_is_there_wherever_their_memory_fails() {
 
 /// A store whose first placement waits for that of another.
 #[derive(Debug)]
-struct Meets(Box<dyn Store>, Option<Arc<Barrier>>);
+struct Meets(Option<Arc<Barrier>>);
 
-impl Store for Meets {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn worth(&self) -> Worth {
-        self.0.worth()
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read(offset, out)
-    }
-
-    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        if let Some(other) = self.1.take() {
+impl Behaviour for Meets {
+    fn place(&mut self, below: &mut dyn Store, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        if let Some(other) = self.0.take() {
             other.wait();
         }
-        self.0.place(offset, bytes)
-    }
-
-    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.begin_commit(offset, len)
-    }
-
-    fn end_commit(&mut self) -> Result<(), StoreError> {
-        self.0.end_commit()
-    }
-
-    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.settle(offset, len)
+        below.place(at, bytes)
     }
 }
 
@@ -273,7 +250,8 @@ fn newcomers_that_come_at_once_have_numbers_of_their_own() {
     let meet = Arc::new(Barrier::new(2));
     let numbers: Vec<_> = std::thread::scope(|scope| {
         let comes = |part| {
-            let store = Box::new(Meets(Part::of(&memory, part).0, Some(Arc::clone(&meet))));
+            let store =
+                Box::new(Behaving(Part::of(&memory, part).0, Meets(Some(Arc::clone(&meet)))));
             scope.spawn(|| log.add_member(store).unwrap())
         };
         let threads = [comes(1), comes(2)];

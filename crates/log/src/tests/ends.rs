@@ -7,8 +7,9 @@ use std::task::{Wake, Waker};
 
 use pmem::DurabilityClass;
 
+use super::behaving::{Behaving, Behaviour};
 use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
-use crate::store::{Store, StoreError, Worth};
+use crate::store::{Store, Worth};
 use crate::{CreateOptions, DestageOptions, Destager, LogError, Lsn, TailLog};
 
 #[test]
@@ -65,35 +66,11 @@ fn an_address_that_no_record_has_is_not_committed() {
 
 /// A member that says that it lies on a disk.
 #[derive(Debug)]
-struct OnDisk(Box<dyn Store>);
+struct OnDisk;
 
-impl Store for OnDisk {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn worth(&self) -> Worth {
-        Worth { class: DurabilityClass::Storage, ..self.0.worth() }
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read(offset, out)
-    }
-
-    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.0.place(offset, bytes)
-    }
-
-    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.begin_commit(offset, len)
-    }
-
-    fn end_commit(&mut self) -> Result<(), StoreError> {
-        self.0.end_commit()
-    }
-
-    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.settle(offset, len)
+impl Behaviour for OnDisk {
+    fn worth(&self, below: &dyn Store) -> Worth {
+        Worth { class: DurabilityClass::Storage, ..below.worth() }
     }
 }
 
@@ -105,7 +82,7 @@ fn commits_keep_to_sectors_from_when_a_member_on_a_disk_joins() {
     log.trim(Lsn(64)).unwrap();
     // What is staged fills the ring in lines of 64 bytes: the last sector cannot be filled up.
     let kept: Vec<Lsn> = (0..64).map(|_| log.append(&[7; 8]).unwrap()).collect();
-    log.add_member(Box::new(OnDisk(Part::of(&medium, 1).0))).unwrap();
+    log.add_member(Box::new(Behaving(Part::of(&medium, 1).0, OnDisk))).unwrap();
     log.commit(kept[63]).unwrap();
     assert_eq!(log.durable_lsn(), Lsn(64 + MEMBER_LEN - 8192));
     assert_eq!(records(&log).len(), 64);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pmem::Medium;
 
+use super::behaving::{Behaving, Behaviour};
 use super::memory::{Part, create, in_memory, open, parts, records};
 use crate::format::SLOT_LEN;
 use crate::planted::Planted;
-use crate::store::{Store, StoreError, Worth};
+use crate::store::{Store, StoreError};
 use crate::{CreateOptions, LogError, Lsn, MemberSet, OpenOptions, TailLog};
 
 fn bytes_of(medium: &Arc<dyn Medium>) -> Vec<u8> {
@@ -153,39 +154,19 @@ fn a_label_of_the_last_generation_is_refused_before_a_record_is_taken() {
 
 /// A store that cannot read some of its places until they are written again.
 #[derive(Debug)]
-struct Unreadable(Box<dyn Store>, Vec<u64>);
+struct Unreadable(Vec<u64>);
 
-impl Store for Unreadable {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn worth(&self) -> Worth {
-        self.0.worth()
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        if self.1.contains(&offset) {
+impl Behaviour for Unreadable {
+    fn read(&mut self, below: &mut dyn Store, at: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        if self.0.contains(&at) {
             return Err(StoreError::new(pmem::MediumError::MediaIo(5)));
         }
-        self.0.read(offset, out)
+        below.read(at, out)
     }
 
-    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.1.retain(|place| *place != offset);
-        self.0.place(offset, bytes)
-    }
-
-    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.begin_commit(offset, len)
-    }
-
-    fn end_commit(&mut self) -> Result<(), StoreError> {
-        self.0.end_commit()
-    }
-
-    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.settle(offset, len)
+    fn place(&mut self, below: &mut dyn Store, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0.retain(|place| *place != at);
+        below.place(at, bytes)
     }
 }
 
@@ -199,7 +180,7 @@ fn a_log_opens_with_either_label_unreadable_and_not_with_both() {
     let expected = records(&log);
     drop(log);
     let open = |places: &[u64]| {
-        let store = Unreadable(Part::of(&medium, 0).0, places.to_vec());
+        let store = Behaving(Part::of(&medium, 0).0, Unreadable(places.to_vec()));
         TailLog::open(vec![Box::new(store)], &OpenOptions::default())
     };
     for slot in [0, SLOT_LEN] {

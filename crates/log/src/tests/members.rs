@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::Medium;
 
+use super::behaving::{Behaving, Behaviour};
 use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
 use crate::planted::Planted;
-use crate::store::{Store, StoreError, Worth};
+use crate::store::{Store, StoreError};
 use crate::{CreateOptions, LogError, MemberSet, OpenOptions, TailLog};
 
 /// A log of so many members, each with a switch that makes it fail.
@@ -209,37 +210,13 @@ fn a_member_whose_number_another_one_has_got_is_not_in_sync() {
 
 /// A store that says of its first label that it failed, though the label is there.
 #[derive(Debug)]
-struct SaysNo(Box<dyn Store>);
+struct SaysNo;
 
-impl Store for SaysNo {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn worth(&self) -> Worth {
-        self.0.worth()
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read(offset, out)
-    }
-
-    fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.0.place(offset, bytes)?;
+impl Behaviour for SaysNo {
+    fn place(&mut self, below: &mut dyn Store, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        below.place(at, bytes)?;
         // Copies of records have no label's magic, and erased labels neither.
         if bytes.starts_with(b"LFTAILOG") { Err(failure()) } else { Ok(()) }
-    }
-
-    fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.begin_commit(offset, len)
-    }
-
-    fn end_commit(&mut self) -> Result<(), StoreError> {
-        self.0.end_commit()
-    }
-
-    fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.0.settle(offset, len)
     }
 }
 
@@ -252,7 +229,7 @@ fn a_newcomer_that_was_not_taken_in_is_not_taken_for_the_next_one() {
     let medium = in_memory(3);
     let log = TailLog::create(some(&medium, &[0]), &CreateOptions::default()).unwrap();
     log.append_commit(b"one").unwrap();
-    log.add_member(Box::new(SaysNo(Part::of(&medium, 1).0))).unwrap_err();
+    log.add_member(Box::new(Behaving(Part::of(&medium, 1).0, SaysNo))).unwrap_err();
     log.append_commit(b"two").unwrap();
     // Its label is as new as could be, and names it.
     for here in [&[0, 1][..], &[1, 0]] {

@@ -1,5 +1,6 @@
 //! Promises of a log, on memory that fails, forgets and crashes.
 
+mod behaving;
 mod crash_destaging;
 mod crash_direct;
 mod crash_images;
