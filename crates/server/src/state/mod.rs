@@ -32,6 +32,7 @@ pub(crate) mod given_up;
 pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
+mod lease_note;
 pub(crate) mod leave;
 mod lock_index;
 mod lock_queue;

@@ -22,6 +22,7 @@
 use std::time::{Duration, Instant};
 
 use super::caching::{Caching, Flavor, Intent};
+use super::lease_note::{LeaseNote, NoteNumber, StaleNote};
 use super::serial::OpenSerial;
 use crate::access::IdentityMark;
 
@@ -59,31 +60,7 @@ struct Lease<N> {
     breaking: Option<Breaking>,
     epoch: u16,
     opens: usize,
-    note: Note,
-}
-
-/// What the log of persistent opens says of a lease.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Note {
-    /// Nothing that a crash could bring back and should not.
-    None,
-    /// That it is held.
-    Held,
-    /// That it is held still, though it is not whole any more: nobody goes on before the log says otherwise.
-    Stale { number: NoteNumber, is_being_written: bool },
-}
-
-/// Tells one stale note from every other of the file: its owner may have another lease by the time the log is right.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct NoteNumber(u64);
-
-/// What a request that waits for a stale note has to do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum StaleNote {
-    /// Write it, and tell [`LeaseTable::note_is_right`].
-    ToBeWritten(NoteNumber),
-    /// Wait: somebody else writes it.
-    BeingWritten,
+    note: LeaseNote,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +81,8 @@ struct Breaking {
 pub(crate) struct LeaseTable<N> {
     leases: Vec<Lease<N>>,
     break_timeout: Duration,
-    /// Notes that became stale so far.
-    stale_notes: u64,
+    /// The number of the note that became stale last.
+    last_note: NoteNumber,
 }
 
 /// A lease or oplock as a report shows it.
@@ -131,7 +108,7 @@ pub(crate) struct Granted {
 
 impl<N: Clone> LeaseTable<N> {
     pub(crate) fn new(break_timeout: Duration) -> Self {
-        Self { leases: Vec::new(), break_timeout, stale_notes: 0 }
+        Self { leases: Vec::new(), break_timeout, last_note: NoteNumber::default() }
     }
 
     /// Starts whatever breaks `intent` of `by` makes necessary. Those who are told are returned;
@@ -143,11 +120,11 @@ impl<N: Clone> LeaseTable<N> {
         now: Instant,
     ) -> Vec<Notice<N>> {
         let deadline = now + self.break_timeout;
-        let stale_notes = &mut self.stale_notes;
+        let last_note = &mut self.last_note;
         self.leases
             .iter_mut()
             .filter(|lease| lease.owner != by || (intent == Intent::Modify && lease.is_level_ii()))
-            .filter_map(|lease| lease.start_break(intent, deadline, stale_notes))
+            .filter_map(|lease| lease.start_break(intent, deadline, last_note))
             .collect()
     }
 
@@ -159,7 +136,7 @@ impl<N: Clone> LeaseTable<N> {
     /// A lease of another owner that is not whole any more, which the log does not say yet: a crash would give its holder,
     /// who may have been away, what somebody else was promised meanwhile.
     pub(crate) fn stale_note(&self, by: Owner) -> Option<Owner> {
-        let is_stale = |lease: &&Lease<N>| lease.owner != by && lease.is_note_stale();
+        let is_stale = |lease: &&Lease<N>| lease.owner != by && lease.note.is_stale();
         self.leases.iter().find(is_stale).map(|lease| lease.owner)
     }
 
@@ -167,10 +144,10 @@ impl<N: Clone> LeaseTable<N> {
     pub(crate) fn note(&mut self, owner: Owner) -> Option<Granted> {
         let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
         let mut granted = lease.granted();
-        if lease.breaking.is_some() || lease.is_note_stale() {
+        if lease.breaking.is_some() || lease.note.is_stale() {
             granted.caching = Caching::NONE;
         } else if lease.held != Caching::NONE {
-            lease.note = Note::Held;
+            lease.note = LeaseNote::Held;
         }
         Some(granted)
     }
@@ -178,27 +155,20 @@ impl<N: Clone> LeaseTable<N> {
     /// Somebody waits for the note of this owner. `None`: it is not stale, or no more.
     pub(crate) fn begin_note(&mut self, owner: Owner) -> Option<StaleNote> {
         let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
-        let Note::Stale { number, is_being_written } = &mut lease.note else { return None };
-        Some(match std::mem::replace(is_being_written, true) {
-            false => StaleNote::ToBeWritten(*number),
-            true => StaleNote::BeingWritten,
-        })
+        lease.note.begin()
     }
 
     /// The log says of every open that this owner had when its note began to be written that nothing is held.
     pub(crate) fn note_is_right(&mut self, owner: Owner, written: NoteNumber) {
-        let lease = self.leases.iter_mut().find(|lease| lease.owner == owner);
-        if let Some(lease) = lease
-            && matches!(lease.note, Note::Stale { number, .. } if number == written)
-        {
-            lease.note = Note::None;
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
+            lease.note.is_right(written);
         }
     }
 
     /// Whether the note of an owner may have been overtaken by a break while it was written.
     pub(crate) fn is_note_whole(&self, owner: Owner) -> bool {
         let lease = self.leases.iter().find(|lease| lease.owner == owner);
-        lease.is_none_or(|lease| lease.note == Note::Held)
+        lease.is_none_or(|lease| lease.note == LeaseNote::Held)
     }
 
     /// Whose breaks `intent` of `by` has to wait for, and until when.
@@ -276,7 +246,7 @@ impl<N: Clone> LeaseTable<N> {
             breaking: None,
             epoch,
             opens: 1,
-            note: Note::None,
+            note: LeaseNote::None,
         };
         let granted = lease.granted();
         self.leases.push(lease);
@@ -297,7 +267,7 @@ impl<N: Clone> LeaseTable<N> {
             }
         } else {
             let notify = N::default();
-            let (held, breaking, note) = (held.sanitized(), None, Note::Held);
+            let (held, breaking, note) = (held.sanitized(), None, LeaseNote::Held);
             self.leases.push(Lease {
                 owner,
                 flavor,
@@ -463,7 +433,7 @@ impl<N: Clone> Lease<N> {
         &mut self,
         intent: Intent,
         deadline: Instant,
-        stale_notes: &mut u64,
+        last_note: &mut NoteNumber,
     ) -> Option<Notice<N>> {
         let to = intent.leaves(self.flavor, self.held);
         if let Some(breaking) = &mut self.breaking {
@@ -473,11 +443,7 @@ impl<N: Clone> Lease<N> {
         if to == self.held {
             return None;
         }
-        if self.note == Note::Held {
-            *stale_notes += 1;
-            let number = NoteNumber(*stale_notes);
-            self.note = Note::Stale { number, is_being_written: false };
-        }
+        self.note.break_off(last_note);
         // MS-SMB2 §3.3.4.7: counted once, however many steps it takes.
         self.epoch = self.epoch.wrapping_add(1);
         Some(self.tell(Breaking { from: self.held, to, goal: to, deadline, insisted: false }))
@@ -488,10 +454,6 @@ impl<N: Clone> Lease<N> {
         let Self { owner, flavor, held: from, epoch, .. } = *self;
         let notify = self.notify.clone();
         Some(Notice { owner, flavor, notify, from, to, epoch, needs_answer: true })
-    }
-
-    fn is_note_stale(&self) -> bool {
-        matches!(self.note, Note::Stale { .. })
     }
 
     // Level II is good until anybody changes the file, its holder included.
@@ -536,217 +498,4 @@ pub(crate) enum AcknowledgeError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::Identity;
-
-    #[test]
-    fn who_is_silent_is_asked_a_second_time_once_however_many_wait() {
-        let mut table = LeaseTable::new(TIMEOUT);
-        let now = Instant::now();
-        table.grant(client(1), Flavor::LeaseV2, RWH, true, 0, 1);
-        assert_eq!(table.insist(), [], "nothing is owed");
-        table.start_breaks(client(2), Intent::OpenAgainstSharing, now);
-        let told: Vec<_> = table.insist().iter().map(|notice| notice.notify).collect();
-        assert_eq!((told, table.insist()), (vec![1], vec![]));
-    }
-
-    const TIMEOUT: Duration = Duration::from_secs(35);
-    const RWH: Caching = Caching(7);
-    const RH: Caching = Caching(3);
-    const RW: Caching = Caching(5);
-
-    fn client(id: u8) -> Owner {
-        Owner::Lease { client: [id; 16], key: [id; 16], user: Identity::user("user").mark() }
-    }
-
-    fn held_by_one(wanted: Caching) -> LeaseTable<u8> {
-        let mut table = LeaseTable::new(TIMEOUT);
-        let granted = table.grant(client(1), Flavor::LeaseV2, wanted, true, 0, 1);
-        assert_eq!(granted.caching, wanted);
-        table
-    }
-
-    #[test]
-    fn a_second_opener_breaks_write_caching_and_waits_for_the_answer() {
-        let now = Instant::now();
-        let mut table = held_by_one(RWH);
-        let notices = table.start_breaks(client(2), Intent::Open, now);
-        assert_eq!(notices.len(), 1);
-        assert_eq!((notices[0].from, notices[0].to, notices[0].needs_answer), (RWH, RH, true));
-        assert!(table.in_the_way(client(2), Intent::Open).eq([(client(1), now + TIMEOUT)]));
-        assert!(table.start_breaks(client(2), Intent::Open, now).is_empty(), "told once");
-        assert_eq!(table.acknowledge(client(1), RWH, now), Err(AcknowledgeError::KeepsTooMuch));
-        assert_eq!(table.acknowledge(client(1), RH, now), Ok((RH, None)));
-        assert!(!table.must_wait(client(2), Intent::Open));
-        let granted = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
-        assert_eq!(granted.caching, RH);
-    }
-
-    #[test]
-    fn read_caching_is_taken_without_waiting() {
-        let now = Instant::now();
-        let mut table = held_by_one(Caching::READ);
-        let notices = table.start_breaks(client(2), Intent::Modify, now);
-        assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, false));
-        assert!(!table.must_wait(client(2), Intent::Modify));
-        assert_eq!(table.held(client(1)), Caching::NONE);
-    }
-
-    #[test]
-    fn silence_ends_at_the_deadline() {
-        let now = Instant::now();
-        let mut table = held_by_one(RW);
-        table.start_breaks(client(2), Intent::Open, now);
-        assert_eq!(table.expire(now + TIMEOUT - Duration::from_nanos(1)), []);
-        assert_eq!(table.expire(now + TIMEOUT), [client(1)]);
-        assert_eq!(table.held(client(1)), Caching::NONE);
-        let late = table.acknowledge(client(1), Caching::READ, now);
-        assert_eq!(late, Err(AcknowledgeError::NotBreaking));
-    }
-
-    #[test]
-    fn a_client_never_breaks_its_own_lease() {
-        let mut table = held_by_one(RWH);
-        assert!(table.start_breaks(client(1), Intent::Overwrite, Instant::now()).is_empty());
-        let again = table.grant(client(1), Flavor::LeaseV2, RH, true, 0, 1);
-        assert_eq!(again.caching, RWH, "asking for less does not narrow it");
-        assert!(!table.close(client(1)));
-        assert_eq!(table.held(client(1)), RWH, "one of its two opens is left");
-        assert!(table.close(client(1)));
-        assert_eq!(table.held(client(1)), Caching::NONE);
-    }
-
-    #[test]
-    fn oplocks_break_to_level_two() {
-        let mut table = LeaseTable::new(TIMEOUT);
-        let one = Owner::Open(OpenSerial(1));
-        let two = Owner::Open(OpenSerial(2));
-        assert_eq!(table.grant(one, Flavor::Oplock, RWH, true, 0, 1).caching, RWH);
-        let notices = table.start_breaks(two, Intent::Open, Instant::now());
-        assert_eq!(notices[0].to, Caching::READ);
-        table.acknowledge(one, Caching::READ, Instant::now()).unwrap();
-        let second = table.grant(two, Flavor::Oplock, RWH, false, 0, 2);
-        assert_eq!(second.caching, Caching::READ, "two exclusive oplocks cannot be");
-    }
-
-    #[test]
-    fn more_wanted_during_a_break_follows_in_steps_and_all_wait_for_the_last() {
-        let (now, mut table) = (Instant::now(), held_by_one(RWH));
-        table.start_breaks(client(2), Intent::Open, now);
-        assert!(table.start_breaks(client(3), Intent::Overwrite, now).is_empty(), "remembered");
-        let (kept, next) = table.acknowledge(client(1), RH, now).unwrap();
-        let next = next.expect("an overwriter wants it all");
-        assert_eq!((kept, next.from, next.to, next.needs_answer), (RH, RH, Caching::READ, true));
-        assert!(table.must_wait(client(2), Intent::Open));
-        let (_, last) = table.acknowledge(client(1), Caching::READ, now).unwrap();
-        let last = last.expect("and the rest");
-        assert_eq!((last.to, last.needs_answer), (Caching::NONE, false));
-        assert!(!table.must_wait(client(2), Intent::Open));
-        assert!(!table.must_wait(client(3), Intent::Overwrite));
-    }
-
-    #[test]
-    fn a_note_is_right_for_the_lease_it_was_written_for_alone() {
-        let now = Instant::now();
-        let mut table = held_by_one(Caching::READ);
-        let make_stale = |table: &mut LeaseTable<u8>| {
-            assert!(table.note(client(1)).is_some_and(|noted| noted.caching == Caching::READ));
-            table.start_breaks(client(2), Intent::Modify, now);
-            assert!(table.must_wait(client(2), Intent::Modify));
-            match table.begin_note(client(1)) {
-                Some(StaleNote::ToBeWritten(number)) => number,
-                other => panic!("{other:?}"),
-            }
-        };
-        let first = make_stale(&mut table);
-        assert_eq!(table.begin_note(client(1)), Some(StaleNote::BeingWritten), "by one alone");
-        // The holder closes, and opens again under the same key, before the first note is written.
-        assert!(table.close(client(1)));
-        assert_eq!(table.begin_note(client(1)), None);
-        table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
-        let second = make_stale(&mut table);
-        table.note_is_right(client(1), first);
-        assert!(table.must_wait(client(2), Intent::Modify), "the log says nothing of the second");
-        table.note_is_right(client(1), second);
-        assert!(!table.must_wait(client(2), Intent::Modify));
-        // Nor does it matter for a later note of the same lease.
-        table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
-        let third = make_stale(&mut table);
-        table.note_is_right(client(1), second);
-        assert!(table.must_wait(client(2), Intent::Modify));
-        table.note_is_right(client(1), third);
-        assert_eq!(table.begin_note(client(1)), None);
-    }
-
-    #[test]
-    fn only_who_needs_handles_closed_waits_for_cached_handles() {
-        let (now, mut table) = (Instant::now(), held_by_one(RH));
-        let notices = table.start_breaks(client(2), Intent::Overwrite, now);
-        assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, true));
-        assert!(!table.must_wait(client(2), Intent::Overwrite));
-        assert!(table.must_wait(client(3), Intent::OpenAgainstSharing));
-        assert!(table.must_wait(client(3), Intent::OpenToDelete));
-    }
-
-    #[test]
-    fn after_a_restart_one_holder_has_what_it_had_and_several_cache_no_writes() {
-        let mut table: LeaseTable<u8> = LeaseTable::new(TIMEOUT);
-        table.restore(client(1), Flavor::LeaseV2, RWH, 4);
-        assert_eq!(table.held(client(1)), RWH);
-        table.restore(client(2), Flavor::LeaseV2, RH, 1);
-        assert_eq!((table.held(client(1)), table.held(client(2))), (RH, RH));
-    }
-
-    #[test]
-    fn cached_handles_and_oplocks_do_not_go_together() {
-        let one = Owner::Open(OpenSerial(1));
-        let mut table = held_by_one(RH);
-        assert_eq!(table.grant(one, Flavor::Oplock, RWH, false, 0, 2).caching, Caching::NONE);
-        let mut table = LeaseTable::new(TIMEOUT);
-        assert_eq!(table.grant(one, Flavor::Oplock, Caching::READ, true, 0, 1).caching.0, 1);
-        let lease = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
-        assert_eq!(lease.caching, Caching::READ);
-    }
-
-    #[test]
-    fn a_lease_is_widened_to_what_was_asked_for_or_not_at_all() {
-        let mut table = held_by_one(Caching::READ);
-        table.grant(client(2), Flavor::LeaseV1, Caching::READ, false, 0, 2);
-        let asked = table.grant(client(1), Flavor::LeaseV1, RWH, false, 0, 1);
-        assert_eq!((asked.caching, asked.epoch, asked.flavor), (Caching::READ, 1, Flavor::LeaseV2));
-        let asked = table.grant(client(1), Flavor::LeaseV1, RH, false, 0, 1);
-        assert_eq!((asked.caching, asked.epoch), (RH, 2));
-    }
-
-    #[test]
-    fn level_two_ends_with_a_change_of_its_own_holder() {
-        let (one, two) = (Owner::Open(OpenSerial(1)), Owner::Open(OpenSerial(2)));
-        let mut table = LeaseTable::new(TIMEOUT);
-        table.grant(one, Flavor::Oplock, Caching::READ, true, 0, 1);
-        table.grant(two, Flavor::Oplock, Caching::READ, false, 0, 2);
-        assert!(table.is_stale_after(one));
-        assert_eq!(table.start_breaks(one, Intent::Modify, Instant::now()).len(), 2);
-        assert!(!table.is_stale_after(one));
-    }
-
-    #[test]
-    fn reading_the_security_of_a_file_breaks_oplocks_and_no_leases() {
-        let now = Instant::now();
-        let mut table = held_by_one(RWH);
-        assert!(table.start_breaks(client(2), Intent::LookAtSecurity, now).is_empty());
-        let mut table = LeaseTable::new(TIMEOUT);
-        table.grant(Owner::Open(OpenSerial(1)), Flavor::Oplock, RWH, true, 0, 1);
-        assert_eq!(table.start_breaks(client(2), Intent::LookAtSecurity, now)[0].to.0, 1);
-        assert!(table.must_wait(client(2), Intent::LookAtSecurity));
-    }
-
-    #[test]
-    fn an_unlink_takes_cached_handles_only() {
-        let mut table = held_by_one(RWH);
-        let notices = table.start_breaks(client(2), Intent::Unlink, Instant::now());
-        assert_eq!(notices[0].to, RW);
-        table.acknowledge(client(1), RW, Instant::now()).unwrap();
-        assert!(table.start_breaks(client(2), Intent::Unlink, Instant::now()).is_empty());
-    }
-}
+mod tests;
