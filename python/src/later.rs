@@ -389,10 +389,17 @@ impl AsyncRegion {
         })
     }
 
-    /// Gives the region back when the calls that were made have ended. It commits nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        drop(self.region.take(py)?);
-        Ok(())
+    /// Gives the region back when the calls that were made have ended; the server has let go of the file then. It commits
+    /// nothing.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.region.take(py)?;
+        let work = async move {
+            match region {
+                Some(region) => region.close().await,
+                None => Ok(()),
+            }
+        };
+        self.promise(py, work, nothing)
     }
 
     fn __len__(&self) -> usize {

@@ -232,12 +232,13 @@ impl Region {
         self.with(py, |held| Ok(held.region.outstanding()))
     }
 
-    /// Gives the region back. What was written is visible then; it commits nothing.
+    /// Gives the region back: on return the server has let go of the file. What was written is visible then; it commits
+    /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let shown = if self.held.is_taken(py) { Ok(()) } else { self.with(py, Held::show) };
-        let held = self.held.take(py)?;
-        py.detach(|| drop(held));
-        shown
+        let Some(held) = self.held.take(py)? else { return shown };
+        let closed = py.detach(|| held.region.close());
+        shown.and_then(|()| closed.map_err(|error| Fault::region(&self.path)(error).raise(py)))
     }
 
     /// Whether the region was given back.

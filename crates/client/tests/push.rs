@@ -76,6 +76,20 @@ fn an_async_client_of_one_thread_maps_a_region_that_is_recalled_and_given_back()
 }
 
 #[test]
+fn a_region_that_is_closed_has_nothing_open_at_the_server_and_keeps_nobody_from_push_mode() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    fixture.file(8192);
+    let client = fixture.client();
+    for turn in 0..50 {
+        let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
+        assert!(matches!(region.path(), Path::Push { .. }), "{turn}: {}", region.path());
+        region.close().unwrap();
+        let status = fixture.running.status();
+        assert_eq!((status.opens, status.leases, status.regions), (0, 0, 0), "{turn}");
+    }
+}
+
+#[test]
 fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
     pushes_and_commits("/dev/shm");
 }

@@ -190,9 +190,10 @@ impl FileControl {
     }
 
     /// Comes back after its session is lost.
-    pub(crate) fn coming_back(self, back: Box<dyn Returning>) -> Self {
+    pub(crate) fn coming_back(mut self, back: Box<dyn Returning>) -> Self {
         self.shared.outlives.store(true, Ordering::Relaxed);
-        Self { back: Some(back), ..self }
+        self.back = Some(back);
+        self
     }
 
     /// Makes a call, and makes it again by another session where the present one is lost.
@@ -285,8 +286,9 @@ impl FileControl {
     }
 
     /// Keeps the runtime alive as long as the region.
-    pub(crate) fn keeping(self, runtime: Arc<Runtime>) -> Self {
-        Self { _kept: Some(runtime), ..self }
+    pub(crate) fn keeping(mut self, runtime: Arc<Runtime>) -> Self {
+        self._kept = Some(runtime);
+        self
     }
 
     /// Opens the file once more under the same lease, for a new token. The file must exist: if it
@@ -438,6 +440,31 @@ impl Control<Smb2> for FileControl {
     // By another session too: a handle that comes back is persistent, and every write by it was durable when it was answered.
     fn flush(&mut self) -> Result<(), ClientError> {
         self.lasting(|it| it.runtime.block_on(it.file.flush()))
+    }
+
+    fn close(&mut self) -> Result<(), ClientError> {
+        let closed = self.lasting(|it| {
+            it.alive.send_replace(());
+            let mapper = Arc::clone(&it.shared.mapper());
+            // It has the registration, and the lease as the other open does.
+            let mapped = it.runtime.block_on(mapper.close_once());
+            mapped.and(it.runtime.block_on(it.file.close_once()))
+        });
+        match closed {
+            // Opens that do not outlive their session ended with it, and one that does by the CLOSE whose answer was lost.
+            Err(error) if error.is_lost() && self.back.is_none() => Ok(()),
+            Err(error) if error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Drop for FileControl {
+    /// At once, and not when the last task that watches the file has noticed: it is asked for before anything that the
+    /// owner asks for next.
+    fn drop(&mut self) {
+        self.shared.mapper().close_soon();
+        self.file.close_soon();
     }
 }
 

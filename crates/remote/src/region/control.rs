@@ -90,6 +90,12 @@ pub trait Control<M: Messages>: Debug + Send {
     ///
     /// All writes by messages before it are durable in the server's class for the file.
     fn flush(&mut self) -> Result<(), M::Error>;
+
+    /// Gives the file back, and waits until the server has let go of it: no call follows.
+    ///
+    /// # Errors
+    /// The server's. The file is given back all the same.
+    fn close(&mut self) -> Result<(), M::Error>;
 }
 
 /// How to make a push connection.
