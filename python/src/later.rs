@@ -402,7 +402,8 @@ impl AsyncRegion {
         let work = async move {
             let Some(region) = region else { return Ok(()) };
             let shown = if is_dirty { show(&region).await } else { Ok(()) };
-            shown.and(region.close().await)
+            let closed = region.close().await;
+            shown.and(closed)
         };
         self.promise(py, work, nothing)
     }
@@ -429,9 +430,9 @@ impl AsyncRegion {
                 (true, false) => show(&region).await,
                 (true, true) => settle(&region).await,
             };
-            let closed = settled.and(region.close().await);
+            let closed = region.close().await;
             // The exception of a block is the one to report.
-            if ends_well { closed } else { Ok(()) }
+            if ends_well { settled.and(closed) } else { Ok(()) }
         };
         self.promise(py, work, nothing)
     }
@@ -476,12 +477,17 @@ async fn show(region: &client::AsyncRegion) -> Result<(), RegionError> {
     if matches!(shown, Err(RegionError::Broken)) { Ok(()) } else { shown }
 }
 
-/// Commits what was written; where the class takes no commits the bytes are visible on return, and no more.
+/// Commits what was written, or says that it may be lost, also where the task caught the error that broke the region; where the
+/// class takes no commits the bytes are visible on return, and no more.
 async fn settle(region: &client::AsyncRegion) -> Result<(), RegionError> {
-    if takes_commits(&region.path().await?) {
-        region.commit(0, region.len()).await
-    } else {
-        show(region).await
+    let settled = match takes_commits(&region.path().await?) {
+        true => region.commit(0, region.len()).await,
+        false => show(region).await,
+    };
+    match region.lost().await?.is_empty() {
+        false => settled.and(Err(RegionError::Broken)),
+        true if matches!(settled, Err(RegionError::Broken)) => Ok(()),
+        true => settled,
     }
 }
 

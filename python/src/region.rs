@@ -65,8 +65,8 @@ impl Held {
     fn finish_all(&mut self) -> Result<(), RegionError> {
         let mut outcome = Ok(());
         while let Some(room) = self.submitted.pop_front() {
-            let finished = self.region.finish(&mut vec![0; room.unwrap_or(0)]);
-            outcome = outcome.and(finished.map(drop));
+            let finished = self.region.finish(&mut vec![0; room.unwrap_or(0)]).map(drop);
+            outcome = outcome.and(finished);
         }
         outcome
     }

@@ -280,18 +280,36 @@ def test_a_block_of_asyncio_that_ends_well_has_committed_what_was_written(server
 def test_a_block_whose_region_broke_raises_although_the_error_was_caught(another_server):
     directory = tempfile.mkdtemp(dir="/dev/shm")
     server = another_server(directory, "--emulate-persistence")
+
+    def end():
+        server.process.kill()
+        server.process.wait()
+
+    async def later():
+        client = await landfast.aio.connect(server.url)
+        with pytest.raises(landfast.RegionBroken):
+            async with await client.map("later.dat", timeout=1.0, **OPTIONS) as region:
+                await region.write(0, b"nobody commits this")
+                end()
+                with pytest.raises(OSError):
+                    await region.commit()
+                assert await region.lost() == [(0, 19)]
+
     try:
         with landfast.connect(server.url) as client:
-            with client.open("broken.dat", "w+b") as file:
-                file.truncate(4096)
+            for name in ("broken.dat", "later.dat"):
+                with client.open(name, "w+b") as file:
+                    file.truncate(4096)
             with pytest.raises(landfast.RegionBroken):
                 with client.map("broken.dat", timeout=1.0, **OPTIONS) as region:
                     region.write(0, b"nobody commits this")
-                    server.process.kill()
-                    server.process.wait()
+                    end()
                     with pytest.raises(OSError):
                         region.commit()
                     assert region.lost == [(0, 19)]
+        server.stop()
+        server = another_server(directory, "--emulate-persistence")
+        asyncio.run(later())
     finally:
         server.stop()
         shutil.rmtree(directory)

@@ -448,7 +448,8 @@ impl Control<Smb2> for FileControl {
             let mapper = Arc::clone(&it.shared.mapper());
             // It has the registration, and the lease as the other open does.
             let mapped = it.runtime.block_on(mapper.close_once());
-            mapped.and(it.runtime.block_on(it.file.close_once()))
+            let held = it.runtime.block_on(it.file.close_once());
+            mapped.and(held)
         });
         match closed {
             // Opens that do not outlive their session ended with it, and one that does by the CLOSE whose answer was lost.
