@@ -32,6 +32,10 @@ pub(crate) enum StoreFailure {
         "{missing} copies are still missing: no server of the class has room for them, or is there"
     )]
     Missing { missing: u32 },
+    #[error(
+        "{missing} copies are still missing, {silent} of them at servers that do not answer and are not known to be dead yet"
+    )]
+    Silent { missing: u32, silent: u32 },
     #[error("{} is not the key of this store, whose servers would refuse it", path.display())]
     WrongKey { path: PathBuf },
     #[error(
@@ -50,6 +54,9 @@ impl StoreFailure {
             Self::Missing { .. } | Self::Store(StoreError::Place { .. }) => {
                 Some("landfast store servers shows classes, room and state")
             }
+            Self::Silent { .. } => Some(
+                "10 s after a server has died its copies can be filled elsewhere: rebuild again then",
+            ),
             Self::Store(StoreError::ServerLost { .. } | StoreError::Unreachable { .. }) => Some(
                 "start the server again with the same name and directory: its pieces are there",
             ),

@@ -142,16 +142,21 @@ fn servers(options: &Listed) -> Result<(), Failure> {
 fn rebuild(options: &Named) -> Result<(), Failure> {
     let store = open(&options.of.which)?;
     let done = store.rebuild(&options.of.name).map_err(StoreFailure::from)?;
-    let (copies, bytes, missing) = (done.copies, done.bytes, done.missing);
+    let store::Rebuilt { copies, bytes, missing, silent } = done;
     let text = match options.json {
-        true => json!({ "copies": copies, "bytes": bytes, "missing": missing }).to_string(),
+        true => json!({ "copies": copies, "bytes": bytes, "missing": missing, "silent": silent })
+            .to_string(),
         false => {
             format!("{copies} copies filled, {bytes} bytes copied, {missing} copies still missing")
         }
     };
     output::say(&format!("{text}\n"))?;
     // Whoever goes on to stop another server counts on every copy.
-    if missing == 0 { Ok(()) } else { Err(StoreFailure::Missing { missing }.into()) }
+    match (missing, silent) {
+        (0, _) => Ok(()),
+        (_, 0) => Err(StoreFailure::Missing { missing }.into()),
+        _ => Err(StoreFailure::Silent { missing, silent }.into()),
+    }
 }
 
 fn token(options: &MakeToken) -> Result<(), Failure> {

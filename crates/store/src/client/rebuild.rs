@@ -40,8 +40,10 @@ pub struct Rebuilt {
     pub copies: u32,
     /// Bytes that were copied, those included that were copied again.
     pub bytes: u64,
-    /// Copies that are still missing: too few servers, or too little room.
+    /// Copies that are still missing: too few servers, too little room, or [`Rebuilt::silent`].
     pub missing: u32,
+    /// Of these, copies at servers that do not answer, though the metadata do not call them dead yet.
+    pub silent: u32,
 }
 
 impl Store {
@@ -114,7 +116,32 @@ impl Store {
             }
             self.forget_stale(name, piece)?;
         }
+        done.silent = self.silent(name)?;
+        done.missing += done.silent;
         Ok(done)
+    }
+
+    /// Copies in sync whose servers do not answer: one that has died is alive by the metadata for as long as its lease, and
+    /// whoever counts on its copy may stop the last server that has one.
+    fn silent(&self, name: &str) -> Result<u32, StoreError> {
+        let (record, _) = self.0.record(name)?;
+        let token =
+            self.0.issue(self.0.key("a rebuild")?, record.id, record.generation, Rights::ADMIN);
+        let (region, epoch, generation) = (record.id, record.epoch, record.generation);
+        let mut lines = BTreeMap::new();
+        let mut silent = 0;
+        for server in servers_of(&record, |state| state == CopyState::InSync) {
+            // What it has been told already.
+            let request = Request::Epoch { region, epoch, generation };
+            if let Err(error) = self.0.order(&mut lines, &server, &request, &token) {
+                tracing::warn!(region = name, server, %error, "a server with copies does not answer for them");
+                let copies = record.pieces.iter().flat_map(|piece| &piece.copies);
+                let of_it =
+                    copies.filter(|copy| copy.server == server && copy.state == CopyState::InSync);
+                silent += u32::try_from(of_it.count()).expect("at most 1024 pieces");
+            }
+        }
+        Ok(silent)
     }
 
     /// Copies at servers that are dead are stale, where there are others in sync.

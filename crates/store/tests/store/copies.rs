@@ -109,3 +109,16 @@ fn the_last_copy_is_never_given_up() {
     region.read(0, &mut out).unwrap();
     assert!(out == [2; 8] || out == [3; 8], "the write that failed may have happened: {out:?}");
 }
+
+#[test]
+fn a_rebuild_counts_no_copy_of_a_server_that_does_not_answer() {
+    let mut cluster = Cluster::start(2);
+    let store = cluster.store();
+    store.create("r", &copied(2)).unwrap();
+    let done = store.rebuild("r").unwrap();
+    assert_eq!((done.copies, done.missing, done.silent), (0, 0, 0));
+    cluster.kill(1);
+    // The metadata call it alive still.
+    let done = store.rebuild("r").unwrap();
+    assert_eq!((done.copies, done.missing), (0, 1));
+}
