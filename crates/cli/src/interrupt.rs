@@ -43,6 +43,8 @@ pub(crate) struct Stops {
     hangup: Option<Signal>,
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
+    /// A write beyond the limit of `ulimit -f` fails, and does not end the process.
+    _file_size: Option<Signal>,
 }
 
 impl Stops {
@@ -56,6 +58,7 @@ impl Stops {
             hangup: listen(SignalKind::hangup())?,
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            _file_size: listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 
@@ -93,7 +96,7 @@ impl Stops {
     }
 
     fn end_with_the_next(&mut self) {
-        let none = Self { hangup: None, interrupt: None, terminate: None };
+        let none = Self { hangup: None, interrupt: None, terminate: None, _file_size: None };
         let mut all = std::mem::replace(self, none);
         tokio::spawn(async move { end(all.received().await) });
     }

@@ -206,3 +206,17 @@ fn a_get_into_an_unwritable_directory_names_the_directory_as_cause() {
     }
     assert!(!said(&output).contains(".landfast-"), "{}", said(&output));
 }
+
+#[test]
+fn a_get_beyond_the_limit_of_a_file_leaves_no_part() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("large"), vec![1; 1 << 20]).unwrap();
+    std::fs::write(fixture.local("large"), "old").unwrap();
+    let mut get = Command::new("sh");
+    get.args(["-c", "ulimit -f 100; exec \"$0\" get \"$1\" large", env!("CARGO_BIN_EXE_landfast")]);
+    let output = get.arg(fixture.url("large")).current_dir(fixture.here.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("File too large"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.local("large")).unwrap(), "old");
+    assert_eq!(names(fixture.here.path()), ["large"]);
+}

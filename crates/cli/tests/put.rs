@@ -314,12 +314,19 @@ fn a_put_into_a_directory_replaces_only_the_file_of_exactly_that_name() {
 fn a_put_without_standard_input_replaces_nothing() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
-    let mut put = Command::new("sh");
-    put.args(["-c", "exec \"$0\" put - \"$1\" <&-", env!("CARGO_BIN_EXE_landfast")]);
-    let output = put.arg(fixture.url("f")).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("cannot read standard input"), "{}", said(&output));
-    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+    std::os::unix::fs::symlink("/dev/stdin", fixture.local("link")).unwrap();
+    for source in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "link"] {
+        let mut put = Command::new("sh");
+        put.args(["-c", "exec \"$0\" put \"$1\" \"$2\" <&-", env!("CARGO_BIN_EXE_landfast")]);
+        put.arg(source).arg(fixture.url("f")).current_dir(fixture.here.path());
+        let output = put.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{source}: {}", said(&output));
+        assert!(said(&output).contains("cannot read"), "{source}: {}", said(&output));
+        assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old", "{source}");
+    }
+    // An empty input that is there is one.
+    assert!(fixture.run(&["put", "/dev/null", &fixture.url("f")]).status.success());
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "");
 }
 
 #[test]

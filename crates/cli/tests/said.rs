@@ -134,6 +134,11 @@ fn a_command_started_without_standard_output_fails_if_it_would_write() {
             said(&output)
         );
     }
+    for target in ["/dev/stdout", "/proc/self/fd/1"] {
+        let output = run(&["get", &file, target]);
+        assert_eq!(output.status.code(), Some(1), "{target}");
+        assert!(said(&output).contains("cannot write"), "{target}: {}", said(&output));
+    }
     // A command that writes elsewhere succeeds.
     assert_eq!(run(&["get", &file, "here"]).status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(fixture.local("here")).unwrap(), "bytes");
@@ -227,4 +232,28 @@ fn man_pages_and_completions_name_every_command_and_option() {
         }
     }
     assert!(count > 50, "{count} options were found");
+}
+
+#[test]
+fn a_name_that_could_be_either_of_two_is_refused() {
+    let fixture = Fixture::start();
+    for directory in ["d", "D"] {
+        std::fs::create_dir(fixture.remote(directory)).unwrap();
+    }
+    for name in ["both", "Both", "One", "d/f"] {
+        std::fs::write(fixture.remote(name), name).unwrap();
+    }
+    std::os::unix::fs::symlink("nowhere", fixture.remote("dangling")).unwrap();
+    for command in ["rm", "get"] {
+        let output = fixture.run(&[command, &fixture.url("BOTH")]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(said(&output).contains("by case alone"), "{command}: {}", said(&output));
+    }
+    assert_eq!(names(fixture.here.path()), [""; 0]);
+    assert_eq!(names(fixture.share.path()), ["Both", "D", "One", "both", "d", "dangling"]);
+    for name in ["both", "ONE", "d/F", "dangling"] {
+        let output = fixture.run(&["rm", &fixture.url(name)]);
+        assert!(output.status.success(), "{name}: {}", said(&output));
+    }
+    assert_eq!(names(fixture.share.path()), ["Both", "D", "d"]);
 }

@@ -80,12 +80,12 @@ impl Stage<'_> {
         let ledger = Ledger::new(self.place(&mounted, &files));
 
         let time = Duration::from_secs_f64(seconds.clamp(0.1, 60.0));
-        let (pid, killed) = (alpha.0.id(), Mutex::new(None));
+        let (pid, killed) = (alpha.child.id(), Mutex::new(None));
         let stops = AtomicBool::new(false);
         ledger.write(&stops, || {
-            let asked = self.sleep(time);
+            self.sleep(time)?;
             // The writers end with it.
-            let done = kill(pid).and(asked);
+            let done = kill(pid);
             *killed.lock().expect("nobody panics here") = Some(Instant::now());
             done
         })?;
@@ -203,7 +203,7 @@ impl Stage<'_> {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(Failure::system("cannot start a member"))?;
         let output = child.stdout.take().expect("the output was asked to be piped");
-        let process = Process(child);
+        let process = Process { child, files: self.files(name) };
         let mut lines = BufReader::new(output);
         let mut line = String::new();
         lines.read_line(&mut line).map_err(Failure::system("a member's output"))?;
@@ -383,7 +383,11 @@ impl Ledger {
                 let file = &file;
                 scope.spawn(move || self.write_one(file, writer, stops));
             }
-            meanwhile()
+            let done = meanwhile();
+            if done.is_err() {
+                stops.store(true, Ordering::SeqCst);
+            }
+            done
         })
     }
 
@@ -439,30 +443,47 @@ fn fill(bytes: &mut [u8; BLOCK], at: usize, stamp: u64) {
     }
 }
 
-/// A member, which is killed when this is dropped.
-struct Process(Child);
+/// A member, which ends when this is dropped, and leaves nothing mounted.
+struct Process {
+    child: Child,
+    /// Where it shows its volumes.
+    files: PathBuf,
+}
 
 impl Process {
     fn reap(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         // It takes its files and loop devices away when it is asked to end.
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw)
+        if let Some(pid) = pid
+            && !self.has_ended()
         {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         for _ in 0..200 {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
+            if self.has_ended() {
+                break;
             }
             thread::sleep(Duration::from_millis(20));
         }
         self.reap();
+        // One that was killed has left them.
+        for device in loops_below(&self.files) {
+            succeeds("losetup", &["--detach", &device]);
+        }
+        if is_mounted(&self.files) {
+            succeeds("umount", &["--lazy", &self.files.to_string_lossy()]);
+        }
     }
 }
 
@@ -471,20 +492,35 @@ struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let unmount = |how: &[&str]| {
-            let mut command = Command::new("umount");
-            command
-                .args(how)
-                .arg(&self.0)
-                .stderr(Stdio::null())
-                .status()
-                .is_ok_and(|it| it.success())
-        };
+        let at = self.0.to_string_lossy();
         // What was mounted from a member that was killed cannot be written back.
-        if !unmount(&[]) {
-            unmount(&["--lazy"]);
+        if !succeeds("umount", &[&at]) {
+            succeeds("umount", &["--lazy", &at]);
         }
     }
+}
+
+fn succeeds(program: &str, words: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|it| it.success())
+}
+
+/// Loop devices on files of a directory, whose file system may not answer any more.
+fn loops_below(directory: &Path) -> Vec<String> {
+    let mut command = Command::new("losetup");
+    let listed = command.args(["--list", "--noheadings", "--output", "NAME,BACK-FILE"]).output();
+    let text =
+        listed.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+    let ours = lines.filter(|(_, file)| Path::new(file.trim()).starts_with(directory));
+    ours.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = directory.to_string_lossy();
+    mounts.lines().filter_map(|line| line.split(' ').nth(1)).any(|at| at == place)
 }
 
 fn loop_of(file: &Path) -> Result<Option<String>, Failure> {

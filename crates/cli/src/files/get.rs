@@ -18,10 +18,13 @@ use client::{FileStat, OpenOptions, SmbUrl};
 use rustix::fs::{Gid, Uid, fchown};
 use tempfile::TempPath;
 
-use super::{CHUNK, check_directory, is_pipe, last_name, off_thread, progress, wide};
+use super::{
+    CHUNK, check_directory, check_spelling, is_pipe, last_name, off_thread, progress, wide,
+};
 use crate::args::Get;
 use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
+use crate::output;
 use crate::remote;
 
 /// Copies a remote file to a local one, and returns when it is durable.
@@ -33,6 +36,7 @@ pub(crate) fn run(options: &Get) -> Result<(), Failure> {
 async fn get(stops: &mut Stops, url: &SmbUrl, local: Option<&Path>) -> Result<(), Failure> {
     let failed = || Failure::remote("cannot read", url);
     let client = stops.or(remote::connect_async(url)).await?;
+    stops.or(check_spelling("not read:", &client, url)).await?;
     let opening = async { client.open(&url.path, &OpenOptions::read()).await.map_err(failed()) };
     let file = stops.or(opening).await?;
     check_directory(url, Some(file.opened_as()))?;
@@ -93,6 +97,7 @@ impl Target {
         if local.is_some() && path.is_dir() {
             path.push(name);
         }
+        output::check_path("cannot write", &path)?;
         let failed = || Failure::local("cannot write", &path);
         let there = match fs::metadata(&path) {
             Ok(there) => Some(there),

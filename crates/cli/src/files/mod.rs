@@ -7,15 +7,14 @@ use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::blocking::Client;
-use client::{ClientError, FileStat, OpenOptions, SmbUrl};
+use client::{Client, ClientError, FileStat, OpenOptions, SmbUrl};
 use smb::create::CreateOptions;
 use smb::info::FileInfoClass;
 use smb::{Civil, FileTime, NtStatus};
 
 use crate::args::Remote;
 use crate::failure::Failure;
-use crate::{output, remote};
+use crate::{interrupt, output, remote};
 
 /// Lists a directory by name, one entry a line: kind, size, time of the last write (UTC), name.
 pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
@@ -37,15 +36,22 @@ pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
 /// Removes a file or an empty directory, and checks that it is gone.
 pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
-    let failed = || Failure::remote("cannot remove", &url);
-    let client = remote::connect(&url)?;
+    interrupt::run(async |stops| {
+        let client = stops.or(remote::connect_async(&url)).await?;
+        stops.or(remove_by(&client, &url)).await
+    })
+}
+
+async fn remove_by(client: &Client, url: &SmbUrl) -> Result<(), Failure> {
+    let failed = || Failure::remote("cannot remove", url);
     if url.is_directory {
-        check_directory(&url, Some(client.stat(&url.path).map_err(failed())?))?;
+        check_directory(url, Some(client.stat(&url.path).await.map_err(failed())?))?;
     }
-    let removed = identity(&client, &url.path).map_err(failed())?;
-    client.delete(&url.path).map_err(failed())?;
+    check_spelling("not removed:", client, url).await?;
+    let removed = identity(client, &url.path).await.map_err(failed())?;
+    client.delete(&url.path).await.map_err(failed())?;
     let refused = |why| Failure::Unfit { action: "not removed:", what: url.to_string(), why };
-    match identity(&client, &url.path) {
+    match identity(client, &url.path).await {
         // Another client may have made a file of that name.
         Ok(there) if there == removed => {
             Err(refused("the server said it was, and it is still there"))
@@ -57,13 +63,39 @@ pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     }
 }
 
+/// A disk of a server may hold names that differ by case alone: a name that is spelled as none of them would be any of them.
+async fn check_spelling(
+    action: &'static str,
+    client: &Client,
+    url: &SmbUrl,
+) -> Result<(), Failure> {
+    // Of a link that leads nowhere the server does not say how it is spelled.
+    let Ok(spelled) = client.spelling(&url.path).await else { return Ok(()) };
+    let parts = |path: &str| path.split(['/', '\\']).map(str::to_owned).collect::<Vec<_>>();
+    let (asked, there) = (parts(&url.path), parts(&spelled));
+    for (at, (asked, is)) in asked.iter().zip(&there).enumerate() {
+        // A stream is spelled with its type.
+        if asked == is || asked.to_lowercase() != is.to_lowercase() {
+            continue;
+        }
+        // A directory that this user may not list is not looked at.
+        let Ok(entries) = client.list_itself(&there[..at].join("/")).await else { continue };
+        let alike = entries.iter().filter(|it| it.name.to_lowercase() == asked.to_lowercase());
+        if alike.count() > 1 {
+            let why = "several names there differ from it by case alone: spell it as one of them, landfast ls shows them";
+            return Err(Failure::Unfit { action, what: url.to_string(), why });
+        }
+    }
+    Ok(())
+}
+
 /// The file number of the file system. For a link, the number of the link and not of its target.
-fn identity(client: &Client, path: &str) -> Result<Vec<u8>, ClientError> {
+async fn identity(client: &Client, path: &str) -> Result<Vec<u8>, ClientError> {
     let looking =
         OpenOptions { options: CreateOptions::OPEN_REPARSE_POINT, ..OpenOptions::attributes() };
-    let file = client.open(path, &looking)?;
-    let number = file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN)?;
-    file.close()?;
+    let file = client.open(path, &looking).await?;
+    let number = file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN).await?;
+    file.close().await?;
     Ok(number)
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use rustix::io::Errno;
 
@@ -32,6 +33,18 @@ pub(crate) fn check() -> Result<(), Failure> {
 pub(crate) fn check_input() -> Result<(), Failure> {
     match closed::is_input_closed() {
         true => Err(Failure::system("cannot read standard input")(Errno::BADF.into())),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a path such as `/dev/stdin` that stands for an input or output that is not there: it would read as empty, and what is
+/// written to it would be nowhere.
+///
+/// # Errors
+/// The program was started without it.
+pub(crate) fn check_path(action: &'static str, path: &Path) -> Result<(), Failure> {
+    match closed::is_closed(path) {
+        true => Err(Failure::local(action, path)(Errno::BADF.into())),
         false => Ok(()),
     }
 }

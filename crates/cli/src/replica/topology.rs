@@ -170,6 +170,9 @@ enum Target {
 
 impl Out {
     fn open(path: &Path) -> Result<Self, ReplicaFailure> {
+        // Of a symbolic link the target is replaced.
+        let target = fs::canonicalize(path);
+        let path = target.as_deref().unwrap_or(path);
         let failed = |source| ReplicaFailure::File { path: path.to_owned(), source };
         let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
         let to = match is_special {

@@ -76,7 +76,7 @@ impl VolumeFailure {
             Self::Taken => Some("unmount it first; lsblk says what uses it"),
             Self::NoFile => Some("name the volume itself"),
             Self::NotGrown => Some(
-                "truncate --size grows a plain disk image, whatever it is; landfast volume serve marks one as a volume",
+                "truncate --size grows a plain disk image, whatever it is; the first write by landfast volume serve marks one as a volume",
             ),
             Self::Unmarked => Some("rm removes a file, whatever it is"),
             Self::Plain => Some("check what lies on it, as by fsck on its loop device"),

@@ -29,6 +29,7 @@ impl Source {
             output::check_input()?;
             return Ok(Self { reader: Some(Box::new(io::stdin())), path, before: None });
         }
+        output::check_path("cannot read", &path)?;
         let failed = || Failure::local("cannot read", &path);
         let file = fs::File::open(&path).map_err(failed())?;
         let metadata = file.metadata().map_err(failed())?;
