@@ -27,6 +27,7 @@ pub struct FileDevice {
     size: AtomicU64,
     is_read_only: bool,
     is_regular: bool,
+    class: DurabilityClass,
 }
 
 impl FileDevice {
@@ -50,12 +51,19 @@ impl FileDevice {
         };
         let length = rustix::fs::seek(&file, SeekFrom::End(0))?;
         let group = CommitGroup::of(&file).map_err(|error| OpenFailure::MediaOpen(code(&error)))?;
+        // A flush of a file in memory succeeds, and keeps nothing. A block device has no class of its own, and what is
+        // written by system calls lies in the page cache, on a DAX file system too.
+        let class = match pmem::classify(&file) {
+            Ok(DurabilityClass::Volatile) => DurabilityClass::Volatile,
+            _ => DurabilityClass::Storage,
+        };
         Ok(Self {
             file,
             group,
             size: AtomicU64::new(length - length % u64::from(Self::BLOCK)),
             is_read_only,
             is_regular: kind == FileType::RegularFile,
+            class,
         })
     }
 
@@ -110,7 +118,7 @@ impl BlockDevice for FileDevice {
             block: Self::BLOCK,
             is_atomic: false,
             is_read_only: self.is_read_only,
-            class: DurabilityClass::Storage,
+            class: self.class,
             may_wait: true,
         }
     }
@@ -243,6 +251,16 @@ mod tests {
         disk.read(0, &mut bytes).unwrap();
         assert_eq!(bytes[..4096], [9; 4096]);
         assert_eq!(bytes[4096..], [0; 4096]);
+    }
+
+    #[test]
+    fn a_file_in_memory_promises_what_memory_does() {
+        let class_in = |directory| {
+            let file = tempfile::tempfile_in(directory).unwrap();
+            FileDevice::new(file).unwrap().geometry().class
+        };
+        assert_eq!(class_in("/dev/shm"), DurabilityClass::Volatile);
+        assert_eq!(class_in(env!("CARGO_MANIFEST_DIR")), DurabilityClass::Storage);
     }
 
     #[test]
