@@ -164,7 +164,8 @@ impl BlockDevice for FileDevice {
             Zeroing::MayFree => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
             Zeroing::KeepSpace => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         };
-        match rustix::fs::fallocate(&self.file, how, offset, len) {
+        let allocate = || rustix::fs::fallocate(&self.file, how, offset, len);
+        match rustix::io::retry_on_intr(allocate) {
             Ok(()) => {}
             // A file system or a device that can do neither: the bytes are written.
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS) => {

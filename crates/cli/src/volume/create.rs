@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Create) -> Result<(), Failure> {
     }
     let mode = made.map_err(&failed)?;
     if mode != Mode::Block {
-        marking::mark(&file, mode);
+        marking::mark(&file, mode).map_err(|errno| failed(std::io::Error::from(errno).into()))?;
     }
     if !is_device {
         // What clients flush is durable in the volume, and so its name has to be.

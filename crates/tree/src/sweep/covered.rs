@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
 
-use super::walk::{entries, open_directory};
+use super::listing::{entries, open_directory};
 use crate::error::ShareError;
 use crate::inode::identify_at;
 use crate::lookup::open_beneath;

@@ -20,6 +20,7 @@
 //! another inode names: a backup was restored, and the names are all that is left of which streams are whose.
 
 mod covered;
+mod listing;
 mod walk;
 
 use std::ffi::CString;
@@ -28,7 +29,8 @@ use std::time::Duration;
 use rustix::fs::AtFlags;
 use thiserror::Error;
 
-use self::walk::{Walk, entries, open_directory, since_epoch};
+use self::listing::{entries, open_directory};
+use self::walk::{Walk, since_epoch};
 use super::Share;
 use super::binding::Binding;
 use super::disk_clock;

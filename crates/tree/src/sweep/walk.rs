@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::path::Arg;
 
 use super::covered;
+use super::listing::{entries, open_directory};
 use crate::binding::Binding;
 use crate::disk_clock;
 use crate::error::ShareError;
 use crate::inode::{FileKey, identify, identify_at};
-use crate::lookup::open_beneath;
 use crate::mounted_part::{Mount, MountedPart};
 use crate::name::HOME;
 
@@ -187,25 +186,4 @@ impl Walk {
 pub(super) fn since_epoch(seconds: i64, nanoseconds: i64) -> Duration {
     let seconds = u64::try_from(seconds).unwrap_or(0);
     Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
-}
-
-pub(super) fn open_directory(root: &OwnedFd, path: impl Arg + Copy) -> Result<OwnedFd, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    Ok(open_beneath(root, path, flags, Mode::empty())?)
-}
-
-// Names as they are: a client makes only Unicode ones, and `mv` gives a file that has streams any name.
-pub(super) fn entries(directory: impl AsFd) -> Result<Vec<CString>, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
-    let mut names = Vec::new();
-    let mut stream = rustix::fs::Dir::new(fd)?;
-    while let Some(entry) = stream.read() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if ![c".", c".."].contains(&name) {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
 }
