@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pmem::{CommitGroup, DurabilityClass};
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom};
@@ -25,6 +26,8 @@ pub struct FileDevice {
     file: File,
     group: CommitGroup,
     size: AtomicU64,
+    /// Held while the file grows: of two at once the smaller would cut off what the larger has given, and others have filled.
+    growing: Mutex<()>,
     is_read_only: bool,
     is_regular: bool,
     class: DurabilityClass,
@@ -61,6 +64,7 @@ impl FileDevice {
             file,
             group,
             size: AtomicU64::new(length - length % u64::from(Self::BLOCK)),
+            growing: Mutex::new(()),
             is_read_only,
             is_regular: kind == FileType::RegularFile,
             class,
@@ -197,13 +201,15 @@ impl BlockDevice for FileDevice {
         if self.is_read_only {
             return Err(BlockError::ConfigReadOnly);
         }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let present = self.size.load(Ordering::Acquire);
         if !self.is_regular || size < present {
             return Err(BlockError::ConfigFixedSize);
         }
         rustix::fs::ftruncate(&self.file, size)?;
         self.group.persist_whole()?;
-        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
+        self.size.store(size, Ordering::Release);
+        Ok(size)
     }
 }
 
