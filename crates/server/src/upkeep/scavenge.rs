@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use basics::Clock;
+use tree::MayWait;
 
 use crate::access::Identity;
 use crate::service::Core;
@@ -29,7 +30,9 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
             // Not waited for: a slow device keeps nobody else's file open.
             for (user, opens) in by_user(due) {
                 let (too, account) = (Arc::clone(&core), core.connections.accounts.of(&user));
-                drop(spawn_end(&core.runtime, &account, move || close_all(&too.files, opens)));
+                drop(spawn_end(&core.runtime, &account, move || {
+                    close_all(&too.files, opens, MayWait::here());
+                }));
             }
         }
         let at = next.map_or(retry_at, |next| next.min(retry_at));
@@ -52,7 +55,9 @@ fn by_user(due: Vec<Arc<Open>>) -> HashMap<Identity, Vec<Arc<Open>>> {
 fn restore_left_over(core: &Arc<Core>) {
     for share in core.files.shares().iter().filter(|share| !share.left_over().is_empty()) {
         let (core_too, share) = (Arc::clone(core), Arc::clone(share));
-        drop(core.runtime.spawn_blocking(move || core_too.restorer().restore_later(&share)));
+        drop(core.runtime.spawn_blocking(move || {
+            core_too.restorer(MayWait::here()).restore_later(&share);
+        }));
     }
 }
 
