@@ -235,6 +235,11 @@ impl Connection {
         sessions.insert(session.id(), session);
     }
 
+    /// Ends the connection: nothing that the server still sends on it is taken.
+    pub(crate) fn give_up(&self) {
+        self.shared.fail(ConnectionError::Closed);
+    }
+
     /// Sends a request. The answer may be awaited now or later.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use basics::Clock;
+use tree::MayWait;
 
 use crate::access::Identity;
 use crate::service::Core;
@@ -29,7 +30,7 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
             // Not waited for: a slow device keeps nobody else's file open.
             for ((user, over), opens) in sorted(due) {
                 let (too, account) = (Arc::clone(&core), core.connections.accounts.of(&user));
-                let close = move || close_all(&too.files, opens);
+                let close = move || close_all(&too.files, opens, MayWait::here());
                 drop(spawn_end(&core.runtime, (&account, over), close));
             }
         }
@@ -54,7 +55,9 @@ fn sorted(due: Vec<Arc<Open>>) -> HashMap<(Identity, Over), Vec<Arc<Open>>> {
 fn restore_left_over(core: &Arc<Core>) {
     for share in core.files.shares().iter().filter(|share| !share.left_over().is_empty()) {
         let (core_too, share) = (Arc::clone(core), Arc::clone(share));
-        drop(core.runtime.spawn_blocking(move || core_too.restorer().restore_later(&share)));
+        drop(core.runtime.spawn_blocking(move || {
+            core_too.restorer(MayWait::here()).restore_later(&share);
+        }));
     }
 }
 

@@ -16,6 +16,7 @@ macro_rules! assert_waits {
 mod device;
 mod durable;
 mod engine;
+mod offered;
 mod races;
 pub(crate) mod rig;
 mod space;
