@@ -9,7 +9,7 @@ use super::super::codec::{self, GREETINGS, Head, WireError};
 use super::super::error::LinkError;
 use super::super::greeting::{close, open};
 use super::super::link::OneSender;
-use super::state::Frame;
+use super::flow::Frame;
 
 const NUMBERED: u8 = GREETINGS + 3;
 const GOT: u8 = GREETINGS + 4;

@@ -15,6 +15,7 @@
 //! Spec: ours, docs/replica-wire.md.
 
 mod bounds;
+mod flow;
 mod frames;
 mod joining;
 mod several;

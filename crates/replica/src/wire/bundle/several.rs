@@ -9,7 +9,7 @@ use super::super::error::LinkError;
 use super::super::pace::Pace;
 use super::bounds::INLINE_MAX;
 use super::frames;
-use super::state::{Frame, State};
+use super::state::State;
 use crate::message::Message;
 use crate::names::MemberId;
 
@@ -80,17 +80,15 @@ impl Bundle {
         let payload = payload.concat();
         let len = head.len() + payload.len();
         let mut state = self.lock();
-        while state.end.is_none() && !state.has_room(len) {
+        while state.end.is_none() && !state.flow.has_room(len) {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.end.is_some() {
             return Err(LinkError::Closed);
         }
-        let number = state.next;
-        state.next += 1;
-        let frame = Arc::new(Frame { number, head, payload });
         let Some(at) = state.idlest() else { return Err(LinkError::Closed) };
-        state.keep(&frame, at);
+        let over = state.parts[at].number;
+        let frame = state.flow.send(head, payload, over);
         let part = &mut state.parts[at];
         let (is_idle, of) = (part.waits == 0, part.number);
         let sender = Arc::clone(&part.sender);
@@ -102,7 +100,7 @@ impl Bundle {
             part.bell.notify_one();
             return Ok(());
         };
-        let got = state.expected;
+        let got = state.flow.got();
         drop(state);
         let sent = frames::send(&mut free, &frame, got);
         drop(free);
