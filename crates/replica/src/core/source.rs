@@ -131,6 +131,8 @@ pub(super) struct Stream {
     /// Commits wait for it already, and it is to be in sync.
     pub(super) joins: bool,
     pub(super) heard: u64,
+    /// It is too far behind, and its connection ends.
+    pub(super) is_dropped: bool,
     /// When it was asked for its promise last.
     pub(super) asked: Option<u64>,
     /// As far as it is concerned, reads may be answered until then.
@@ -332,6 +334,8 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
+        // Who is no member any more may have left its number to another one.
+        self.label.suspended = MemberSet(self.label.suspended.0 & self.config.members().0);
         let suspended = self.label.suspended;
         let volumes = self.config.volumes.clone();
         let other = |(member, mode): &(MemberId, Mode)| {

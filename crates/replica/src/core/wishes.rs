@@ -2,7 +2,7 @@
 
 use super::event::Wish;
 use super::news::Denial;
-use super::source::{HandOver, Link};
+use super::source::{HandOver, Link, Other};
 use super::{AfterLabel, Core, Role};
 use crate::dirty::DirtyMap;
 use crate::names::MemberId;
@@ -85,7 +85,9 @@ impl Core {
     pub fn is_suspended(&self, member: MemberId) -> bool {
         match &self.role {
             Role::Source(source) => {
-                source.peers.iter().any(|other| other.member == member && other.is_suspended)
+                // Whom it waits for since it started again is heard first.
+                let suspends = |other: &Other| other.member == member && other.is_suspended;
+                !source.unseen.contains(member) && source.peers.iter().any(suspends)
             }
             Role::Destination(_) => false,
         }

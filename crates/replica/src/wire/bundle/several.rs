@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::super::codec;
 use super::super::error::LinkError;
 use super::super::pace::Pace;
-use super::bounds::INLINE_MAX;
+use super::bounds::{CAP_OF_SEVERAL, INLINE_MAX};
 use super::frames;
 use super::state::State;
 use crate::message::Message;
@@ -79,6 +79,7 @@ impl Bundle {
     fn send(&self, head: Vec<u8>, payload: &[&[u8]]) -> Result<(), LinkError> {
         let payload = payload.concat();
         let len = head.len() + payload.len();
+        let cap = self.pace.lock().unwrap_or_else(PoisonError::into_inner).per_second();
         let mut state = self.lock();
         while state.end.is_none() && !state.flow.has_room(len) {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +87,7 @@ impl Bundle {
         if state.end.is_some() {
             return Err(LinkError::Closed);
         }
+        state.goes_over_one = cap.is_some_and(|cap| cap < CAP_OF_SEVERAL);
         let Some(at) = state.idlest() else { return Err(LinkError::Closed) };
         let over = state.parts[at].number;
         let frame = state.flow.send(head, payload, over);

@@ -26,6 +26,13 @@ pub(super) struct Part {
     pub(super) bell: Arc<Condvar>,
 }
 
+impl Part {
+    /// The least one sends next.
+    const fn rank(&self, goes_over_one: bool) -> (usize, usize) {
+        (if goes_over_one { 0 } else { self.waits }, self.slot)
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -33,14 +40,16 @@ pub(super) struct State {
     /// Connections that there were.
     pub(super) made: u64,
     pub(super) flow: Flow,
+    /// See [`super::bounds::CAP_OF_SEVERAL`].
+    pub(super) goes_over_one: bool,
     pub(super) end: Option<LinkError>,
 }
 
 impl State {
-    /// The place of the connection with the least to do.
+    /// The place of the connection with the least to do; of the first one, where all go over one.
     pub(super) fn idlest(&self) -> Option<usize> {
         let all = self.parts.iter().enumerate();
-        all.min_by_key(|(_, part)| (part.waits, part.slot)).map(|(at, _)| at)
+        all.min_by_key(|(_, part)| part.rank(self.goes_over_one)).map(|(at, _)| at)
     }
 
     /// Bytes have gone over a connection.
@@ -58,9 +67,9 @@ impl State {
         let part = self.parts.swap_remove(at);
         part.socket.close();
         part.bell.notify_all();
-        let Self { parts, flow, .. } = self;
+        let Self { parts, flow, goes_over_one, .. } = self;
         for (frame, of) in flow.kept_over(number) {
-            let idlest = parts.iter_mut().min_by_key(|part| (part.waits, part.slot));
+            let idlest = parts.iter_mut().min_by_key(|part| part.rank(*goes_over_one));
             let Some(part) = idlest else { break };
             *of = part.number;
             part.waits += frame.len();
