@@ -158,3 +158,42 @@ pub struct Stray {
     flow: Flow,
     held: Vec<(u64, usize)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_connections_end_each_frame_is_taken_once_and_in_order(
+            what in vec((0..7_u8, 0..8_usize, 0..200_usize), 0..400),
+        ) {
+            let mut link = Several::default();
+            link.connects();
+            for (what, which, len) in what {
+                match what {
+                    0 => link.connects(),
+                    1 => link.ends(which),
+                    2 | 3 => link.sends(which, len),
+                    4 => link.arrives(which),
+                    5 => link.takes(),
+                    _ => link.tells(),
+                }
+            }
+            link.settles();
+        }
+
+        #[test]
+        fn who_keeps_to_no_rules_has_this_end_hold_no_more_than_the_bound(
+            what in vec((0..40_000_u64, 0..20_000_000_usize), 0..200),
+        ) {
+            let mut stray = Stray::default();
+            for (number, len) in what {
+                Several::strays(&mut stray, number, len);
+            }
+        }
+    }
+}

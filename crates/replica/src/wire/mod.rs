@@ -13,7 +13,7 @@ mod denial;
 mod dial;
 mod ends;
 mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod greeting;
 mod handshake;

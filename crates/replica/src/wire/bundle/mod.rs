@@ -23,9 +23,9 @@ mod state;
 mod threads;
 
 pub use self::bounds::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX};
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::flow::Flow;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::frames::Mark;
 pub(super) use self::joining::{Bundles, dial};
 pub(super) use self::several::{Bundle, BundleReceiver, BundleSender};

@@ -56,6 +56,11 @@ impl Bundle {
         self.lock().parts.len()
     }
 
+    #[cfg(test)]
+    pub(in crate::wire) fn busy(&self) -> usize {
+        self.lock().parts.iter().filter(|part| part.waits > 0).count()
+    }
+
     /// Ends the link.
     pub(in crate::wire) fn close(&self) {
         self.ends(&mut self.lock(), LinkError::Closed);
