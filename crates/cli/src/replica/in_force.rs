@@ -72,11 +72,11 @@ impl InForce {
             // A mode that the file leaves as it was stays what an operator has made of it meanwhile.
             settings.tuning.modes.retain(|mode| !before.tuning.modes.contains(mode));
             member.configure(&settings);
+            *self.group.write().unwrap_or_else(PoisonError::into_inner) = in_force;
             // What it has been told it remembers.
             if !member.is_kept() {
                 return Err("the changes are in force, and could not be made durable".to_owned());
             }
-            *self.group.write().unwrap_or_else(PoisonError::into_inner) = in_force;
         }
         Ok(json!({ "member": name, "changes": outcomes }))
     }

@@ -42,7 +42,8 @@ pub(super) fn run(options: &Verify) -> Result<(), Failure> {
     let (_, events) = ask::ask(&options.of, Asked::Events { since })?;
     let texts = |numbers: &'static [u64]| {
         let events = events.as_array().into_iter().flatten();
-        let these = events.filter(|it| it["event"].as_u64().is_some_and(|it| numbers.contains(&it)));
+        let these =
+            events.filter(move |it| it["event"].as_u64().is_some_and(|it| numbers.contains(&it)));
         these.filter_map(|event| event["text"].as_str())
     };
     let differences: Vec<&str> = texts(&[DIFFERS]).collect();

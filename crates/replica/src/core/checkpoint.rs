@@ -105,7 +105,7 @@ impl Core {
         let Role::Source(source) = &self.role else { return to };
         let blocks = self.config.congestion == Congestion::Block;
         source.peers.iter().fold(to, |floor, other| {
-            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            let follows = matches!(other.link, super::other::Link::Streaming(_));
             let holds = source.confirmed.contains(other.member)
                 || follows
                 || (blocks && !other.is_suspended);
@@ -126,7 +126,7 @@ impl Core {
         let mut slow = Vec::new();
         for other in &mut source.peers {
             let known = other.known();
-            let super::source::Link::Streaming(stream) = &mut other.link else { continue };
+            let super::other::Link::Streaming(stream) = &mut other.link else { continue };
             let is_slow = !confirmed.contains(other.member) && known.since(start) < capacity / 4;
             // It is told once, not with each write until the connection has ended.
             if is_slow && !std::mem::replace(&mut stream.is_dropped, true) {
@@ -146,7 +146,7 @@ impl Core {
         let Role::Source(source) = &mut self.role else { return };
         for other in &mut source.peers {
             let at = usize::from(other.member.0);
-            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            let follows = matches!(other.link, super::other::Link::Streaming(_));
             if follows {
                 continue;
             }

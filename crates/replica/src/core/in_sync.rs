@@ -2,7 +2,8 @@
 
 use super::event::Action;
 use super::news::{Denial, News};
-use super::source::{Begins, Change, Link, Stage};
+use super::other::Link;
+use super::source::{Begins, Change, Stage};
 use super::{AfterLabel, Core};
 use crate::core::Mode;
 use crate::format::Position;

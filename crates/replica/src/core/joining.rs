@@ -5,7 +5,7 @@ use log::Lsn;
 use super::Core;
 use super::event::Action;
 use super::news::News;
-use super::source::Link;
+use super::other::Link;
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Position};
 use crate::message::{Message, Peer, Refusal};

@@ -125,7 +125,9 @@ impl Core {
         // or the operator says that they are not promoted.
         let believe = self.label.needs_all && !self.needs_all() && !by_force;
         let unheard = match believe {
-            true => MemberSet(self.label.in_sync.0 & self.config.members().0).without(self.config.me),
+            true => {
+                MemberSet(self.label.in_sync.0 & self.config.members().0).without(self.config.me)
+            }
             false => MemberSet::NONE,
         };
         let begins = Begins { epoch, is_forced, by_force, in_sync, is_promoted: true };

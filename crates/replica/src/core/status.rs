@@ -2,7 +2,7 @@
 
 use log::Lsn;
 
-use super::source::Link;
+use super::other::Link;
 use super::{Core, Role};
 use crate::names::{Epoch, MemberId, MemberSet};
 

@@ -6,7 +6,7 @@ use super::Core;
 use super::Role;
 use super::event::Action;
 use super::news::News;
-use super::source::{Copying, Link, Stream};
+use super::other::{Copying, Link, Stream};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
 

@@ -2,7 +2,8 @@
 
 use super::event::Wish;
 use super::news::Denial;
-use super::source::{HandOver, Link, Other};
+use super::other::{Link, Other};
+use super::source::{HandOver, Source, Stage};
 use super::{AfterLabel, Core, Role};
 use crate::dirty::DirtyMap;
 use crate::names::MemberId;
@@ -74,8 +75,9 @@ impl Core {
         };
         let is_new = std::mem::replace(&mut self.label.suspended, suspended) != suspended;
         // Before the witness agrees no label names the epoch; the one that does has this as well.
-        let has_begun = self.source().is_some_and(|source| source.has_begun());
-        if is_new && has_begun {
+        let is_asking = |source: &mut Source| matches!(source.stage, Stage::Proposing(_));
+        let is_named = !self.source().is_none_or(is_asking);
+        if is_new && is_named {
             self.store_label(AfterLabel::Nothing);
         }
         Ok(())

@@ -408,7 +408,10 @@ impl Hub {
             state.queues.get(&lane).is_some_and(|it| it.iter().any(|of| of.peer() == Some(peer)));
         let limit = self.now() + LINGER_NS;
         let Some(connected) = state.links.get_mut(peer) else { return };
-        connected.is_silent = true;
+        // It is said again until the connection has ended: how long that may take counts from the first time.
+        if std::mem::replace(&mut connected.is_ending, true) {
+            return;
+        }
         match has_more {
             true => {
                 connected.closes_at = Some(limit);

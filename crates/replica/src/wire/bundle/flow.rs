@@ -47,7 +47,12 @@ impl Flow {
     }
 
     /// The next frame. It goes over the connection of that number, and is kept until the other end has taken it.
-    pub(in crate::wire) fn send(&mut self, head: Vec<u8>, payload: Vec<u8>, over: u64) -> Arc<Frame> {
+    pub(in crate::wire) fn send(
+        &mut self,
+        head: Vec<u8>,
+        payload: Vec<u8>,
+        over: u64,
+    ) -> Arc<Frame> {
         let frame = Arc::new(Frame { number: self.next, head, payload });
         self.next += 1;
         self.kept_bytes += frame.len();

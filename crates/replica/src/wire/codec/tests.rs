@@ -87,7 +87,13 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                 }
             ),
         refusal().prop_map(move |refusal| none(Message::Refused(refusal))),
-        (history(), lsn(), any::<(u32, u8, u64, bool, bool)>(), lsn(), vec(0..=VOLUME_LEN_MAX, 0..=16))
+        (
+            history(),
+            lsn(),
+            any::<(u32, u8, u64, bool, bool)>(),
+            lsn(),
+            vec(0..=VOLUME_LEN_MAX, 0..=16)
+        )
             .prop_map(
                 move |(
                     history,
