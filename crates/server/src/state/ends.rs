@@ -18,6 +18,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tree::Share;
 
 use super::Open;
 use super::account::{Account, Lane};
@@ -49,6 +50,11 @@ impl Over {
     pub(crate) fn one(open: &Arc<Open>) -> Self {
         let share = open.tree.share().map_or(0, |share| Arc::as_ptr(share).addr());
         Self::One((share, open.entry.file_key().device))
+    }
+
+    /// Of whatever is open in a share.
+    pub(crate) fn share(share: &Arc<Share>) -> Self {
+        Self::One((Arc::as_ptr(share).addr(), 0))
     }
 
     /// Of what changes a file of this file system alone.
