@@ -237,7 +237,7 @@ mod tests {
     use pmem::Medium;
 
     use super::*;
-    use crate::medium::map_file;
+    use crate::map_file;
 
     #[test]
     fn pages_lost_after_the_last_look_end_every_later_flush_of_their_file() {
