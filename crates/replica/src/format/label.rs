@@ -483,6 +483,16 @@ mod tests {
     }
 
     #[test]
+    fn a_label_that_says_that_all_are_needed_has_a_flag_and_another_version() {
+        for suspended in [MemberSet::NONE, MemberSet(0b101)] {
+            let needed = Label { needs_all: true, suspended, ..label() };
+            let bytes = needed.encode(&GEOMETRY);
+            assert_eq!((bytes[8], bytes[51], bytes[169]), (4, 3, suspended.0));
+            assert_eq!(Label::decode(&bytes), Ok((needed, GEOMETRY)));
+        }
+    }
+
+    #[test]
     fn a_label_with_one_changed_bit_is_refused() {
         for bit in (0..LABEL_LEN * 8).step_by(7) {
             let mut damaged = golden();
@@ -502,13 +512,13 @@ mod tests {
 
     #[test]
     fn a_label_of_another_version_says_so() {
-        let found = FormatError::LabelVersion { found: 4, known: 3 };
-        assert_eq!(Label::decode(&forged(|wire| wire.version = 4.into())), Err(found));
+        let found = FormatError::LabelVersion { found: 5, known: 4 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 5.into())), Err(found));
     }
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 28] = [
+        let changes: [fn(&mut Wire); 30] = [
             // A version says whether members are suspended; none suspends itself.
             |wire| wire.suspended = 4,
             |wire| wire.version = 3.into(),
@@ -520,7 +530,10 @@ mod tests {
             |wire| wire.maps = MEMBERS_MAX + 1,
             |wire| wire.volumes = VOLUMES_MAX + 1,
             |wire| wire.volume_pages = (DIRTY_PAGES + 1).into(),
+            // A version says whether all members are needed.
             |wire| wire.flags = 2,
+            |wire| wire.version = 4.into(),
+            |wire| wire.flags = 4,
             |wire| wire.start = 1.into(),
             |wire| wire.committed = u64::MAX.into(),
             |wire| wire.contents = 3,

@@ -264,7 +264,7 @@ fn a_head_that_no_member_sends_is_refused() {
     assert_eq!(head(|head| head[0] = b'X'), WireError::PeerMagic(*b"XR"));
     assert_eq!(head(|head| head[2] = 9), WireError::PeerVersion { found: 9, known: 1 });
     assert_eq!(head(|head| head[3] = 0), WireError::PeerKind(0));
-    assert_eq!(head(|head| head[3] = 30), WireError::PeerKind(30));
+    assert_eq!(head(|head| head[3] = 32), WireError::PeerKind(32));
     assert_eq!(head(|head| head[3] = 0x80), WireError::PeerKind(0x80));
     assert_eq!(head(|head| head[4] = 1), WireError::PeerBodyLen { kind: ALIVE, len: 1, max: 0 });
     assert_eq!(head(|head| head[11] = 1), WireError::PayloadLen { len: 1 << 24 });
