@@ -21,7 +21,7 @@ pub mod core;
 pub mod digest;
 pub mod dirty;
 pub mod format;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod message;
 mod names;
