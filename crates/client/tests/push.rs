@@ -361,6 +361,25 @@ fn a_region_of_a_file_opened_alone_loses_nothing_with_its_connection_and_is_push
 }
 
 #[test]
+fn a_write_that_many_requests_write_again_is_whole() {
+    if !both_are_soft() {
+        return;
+    }
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let len = 5 << 20;
+    let path = fixture.file(len);
+    let client = fixture.client();
+    let much = RegionSettings { unconfirmed_bytes: 8 << 20, ..settings() };
+    let mut region = client.map("region", &pushing(), 0..len, much).unwrap();
+    let bytes: Vec<u8> = (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    region.write(0, &bytes).unwrap();
+    cut(fixture.running.rdma_address().unwrap());
+    region.commit(0, len).unwrap();
+    assert!(matches!(region.path(), Path::Messages { .. }), "{}", region.path());
+    assert!(bytes_at(&path, 0, bytes.len()) == bytes, "something is missing");
+}
+
+#[test]
 fn mapping_a_renamed_file_again_creates_no_new_file() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let path = fixture.file(8192);

@@ -141,31 +141,37 @@ pub(crate) fn retire_unused(pool: &Arc<Pool>, lane: &Arc<Lane>) {
 
 fn retire(key: Inode, file: &Arc<FlashFile>) {
     let written = file.write_back(0..u64::MAX);
-    {
-        let mut files = files();
-        let Some(all) = files.as_mut() else { return };
-        let is_unused = all.get(&key).is_some_and(|known| {
-            Arc::ptr_eq(&known.file, file) && known.users.load(Ordering::Acquire) == 0
-        });
-        // Somebody uses it again; or somebody has, and has gone.
-        if !is_unused || file.dirt.count(&file.pool().table) > 0 {
-            drop(files);
-            file.lane.writer.ring();
-            return;
-        }
-        // Whether or not this look has met it: somebody may have come, lost pages, and gone, since.
-        if written.is_err() || file.dirt.lost_count() > 0 {
-            // The pages that were lost are forgotten with the file: from here on nobody could be told which they were. Before
-            // that, so that no flush in between finds a file without pages, and nothing amiss.
-            file.device.poison();
-        }
-        all.remove(&key);
-        COUNT.fetch_sub(1, Ordering::AcqRel);
+    // Somebody uses it again; or somebody has, and has gone.
+    if !take_out(key, file, written.is_ok()) {
+        file.lane.writer.ring();
+        return;
     }
     while file.evict_all() > 0 {
         std::thread::yield_now();
     }
     file.pool().leave(file.number);
+}
+
+// Whether nobody uses the file and nothing of it is dirty: it is not in the registry any more then. `is_written`: a look
+// before this one has met no lost page.
+fn take_out(key: Inode, file: &Arc<FlashFile>, is_written: bool) -> bool {
+    let mut files = files();
+    let Some(all) = files.as_mut() else { return true };
+    let is_unused = all.get(&key).is_some_and(|known| {
+        Arc::ptr_eq(&known.file, file) && known.users.load(Ordering::Acquire) == 0
+    });
+    if !is_unused || file.dirt.count(&file.pool().table) > 0 {
+        return false;
+    }
+    // Whether or not that look has met it: somebody may have come, lost pages, and gone, since.
+    if !is_written || file.dirt.lost_count() > 0 {
+        // The pages that were lost are forgotten with the file: from here on nobody could be told which they were. Before
+        // that, so that no flush in between finds a file without pages, and nothing amiss.
+        file.device.poison();
+    }
+    all.remove(&key);
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+    true
 }
 
 fn files() -> MutexGuard<'static, Option<HashMap<Inode, Known>>> {
@@ -223,5 +229,37 @@ impl Device for Shared {
 
     fn how(&self) -> crate::device::How {
         self.0.how()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmem::Medium;
+
+    use super::*;
+    use crate::map_file;
+
+    #[test]
+    fn pages_lost_after_the_last_look_end_every_later_flush_of_their_file() {
+        let below = tempfile::tempfile_in("/var/tmp").unwrap();
+        below.set_len(8192).unwrap();
+        let pool = Pool::new(1 << 20).unwrap();
+        let medium = map_file(&below, 8192, &pool.share(1 << 20).unwrap()).unwrap();
+        let used = find(&below).unwrap();
+        medium.place(4096, b"lost").unwrap();
+        // A program of the machine cuts the page off.
+        below.set_len(4096).unwrap();
+        medium.persist(4096, 4).unwrap_err();
+        drop(medium);
+        let stat = rustix::fs::fstat(&below).unwrap();
+        let (key, file) = ((stat.st_dev, stat.st_ino), Arc::clone(used.file()));
+        let disk = Arc::clone(&files().as_ref().unwrap()[&key].disk);
+        assert!(!take_out(key, &file, true), "it is in use");
+        assert!(!disk.is_poisoned());
+        // As a use that ends between the look of the writer and its lock.
+        used.users.store(0, Ordering::Release);
+        assert!(take_out(key, &file, true));
+        assert!(disk.is_poisoned());
+        std::mem::forget(used);
     }
 }

@@ -161,8 +161,12 @@ impl Machine {
     /// Some state of the peer is left after a while: `turn` is called to let the server's tasks
     /// run.
     pub fn end(self, mut turn: impl FnMut()) {
-        end_of_connection(&self.core, &self.connection.link);
-        crate::state::closing::close_all(&self.core.files, self.core.files.orphans.drain());
+        end_of_connection(&self.core, &self.connection.link, Some(tree::MayWait::here()));
+        crate::state::closing::close_all(
+            &self.core.files,
+            self.core.files.orphans.drain(),
+            tree::MayWait::here(),
+        );
         let deadline = Instant::now() + PATIENCE;
         loop {
             turn();

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tracing::{info, warn};
-use tree::{Share, ShareConfig, ShareOpenError};
+use tree::{MayWait, Share, ShareConfig, ShareOpenError};
 
 use crate::access::Identity;
 use crate::config::Users;
@@ -119,7 +119,7 @@ fn replace(
     reloaded.removed = names(before.iter().filter(|share| named(&shares, share.name()).is_none()));
     core.identity.set_users(users);
     // Before any client can enter: a file that a client wants may belong to a persistent open.
-    let restorer = core.restorer();
+    let restorer = core.restorer(MayWait::here());
     added.iter().for_each(|share| restorer.restore(share));
     core.files.set_shares(shares);
     Ok(reloaded)

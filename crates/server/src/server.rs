@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
-use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
+use tree::{CommonNames, MayWait, Share, ShareConfig, ShareOpenError};
 
 use crate::address_space;
 use crate::config::{ServerConfig, Users};
@@ -117,7 +117,7 @@ impl Server {
         }));
         let restoring = Arc::clone(&core);
         let restore = move || {
-            let restorer = restoring.restorer();
+            let restorer = restoring.restorer(MayWait::here());
             restoring.files.shares().iter().for_each(|share| restorer.restore(share));
         };
         // Before the first client: a file that a client wants may belong to a persistent open.
@@ -344,7 +344,9 @@ impl Running {
             left = tokio::task::spawn_blocking(|| engine.stop()).await.unwrap_or(0);
         }
         let core = Arc::clone(&self.core);
-        let close = move || closing::close_all(&core.files, core.files.orphans.drain());
+        let close = move || {
+            closing::close_all(&core.files, core.files.orphans.drain(), MayWait::here());
+        };
         let _ = tokio::task::spawn_blocking(close).await;
         if left > 0 {
             warn!(connections = left, "stopped, with operations inside files that do not end");

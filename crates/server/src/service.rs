@@ -9,7 +9,7 @@ use std::time::Instant;
 use basics::Environment;
 use smb::Guid;
 use smb::rpc::{Host, SharedResource};
-use tree::{Admission, CommonNames, Share};
+use tree::{Admission, CommonNames, MayWait, Share};
 
 use crate::access::Identity;
 use crate::config::{Announced, SigningPolicy, Users};
@@ -19,7 +19,7 @@ use crate::identity::{IdentityParts, ServerIdentity};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::state::durable::Moving;
-use crate::state::ends::spawn_end;
+use crate::state::ends::{Over, spawn_end};
 use crate::state::files::{Files, FilesParts};
 use crate::state::persistent::Restorer;
 use crate::time::file_time;
@@ -104,9 +104,9 @@ impl Core {
     }
 
     /// Brings persistent opens back.
-    pub(crate) fn restorer(&self) -> Restorer<'_> {
+    pub(crate) fn restorer(&self, may_wait: MayWait) -> Restorer<'_> {
         let (files, accounts) = (&*self.files, &self.connections.accounts);
-        Restorer { files, accounts, users: self.identity.users(), now: self.now() }
+        Restorer { files, accounts, users: self.identity.users(), now: self.now(), may_wait }
     }
 
     /// The server as browsing clients see it. `caller` is the user who asks; guests see the shares that
@@ -143,11 +143,11 @@ impl Core {
     }
 
     /// Ends a session and closes everything it has open. May block.
-    pub(crate) fn end_session(&self, id: u64) {
+    pub(crate) fn end_session(&self, id: u64, may_wait: MayWait) {
         let _moving = self.begin_end(id);
         if let Some(session) = self.sessions.end(id) {
             self.push.end_of_session(id);
-            session.close(&self.files, &self.identity);
+            session.close(&self.files, &self.identity, may_wait);
         }
     }
 
@@ -159,9 +159,10 @@ impl Core {
         self.push.end_of_session(id);
         if let Some(left) = session.dissolve() {
             let core = Arc::clone(self);
-            drop(spawn_end(&self.runtime, &session.account, move || {
+            let over = Over::all(left.opens());
+            drop(spawn_end(&self.runtime, (&session.account, over), move || {
                 let _moving = moving;
-                left.close(&core.files, &core.identity);
+                left.close(&core.files, &core.identity, MayWait::here());
             }));
         }
     }

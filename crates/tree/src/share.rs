@@ -2,6 +2,7 @@
 //!
 //! The operations are methods in files of their own, above this one.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use super::devices::Devices;
 use super::error::ShareError;
 use super::inline::InlineIo;
 use super::inode::{self, FileKey};
-use super::journal::Journal;
+use super::journal::{BootId, Journal};
 use super::left_over::LeftOver;
 use super::lookup::{self, Located, Reach};
+use super::may_wait::MayWait;
 use super::mounts::{FileSystem, Mounts};
 use super::name::SharePath;
 use super::name_locks::NameLocks;
@@ -132,9 +134,35 @@ impl Share {
         self.top.class
     }
 
-    /// The log of persistent opens; without it there are none.
-    pub fn journal(&self) -> Option<&Journal> {
+    /// Whether it keeps a log of persistent opens; without it there are none.
+    pub fn keeps_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// The log of persistent opens. It is on a disk, and its lock is held by whoever waits for that.
+    pub fn journal(&self, _: MayWait) -> Option<&Journal> {
         self.journal.as_ref()
+    }
+
+    /// The boot of the machine with which the log records opens.
+    pub fn journal_boot(&self) -> Option<BootId> {
+        self.journal.as_ref().map(Journal::boot)
+    }
+
+    /// [`Journal::ask_doubt`], which waits for nothing.
+    pub fn ask_doubt(
+        &self,
+        serials: Vec<u64>,
+        then: impl FnOnce(&io::Result<()>) + Send + 'static,
+    ) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.ask_doubt(serials, then))
+    }
+
+    /// [`Journal::give_up_doubts`].
+    pub fn give_up_doubts(&self) {
+        if let Some(journal) = &self.journal {
+            journal.give_up_doubts();
+        }
     }
 
     /// The opens of an earlier server that are not restored yet.

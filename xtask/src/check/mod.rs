@@ -34,7 +34,7 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 10] = [
+    let rules: [(&str, Vec<String>); 11] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
@@ -44,6 +44,7 @@ pub(crate) fn tidy() -> Outcome {
         ("reads beside the environment", environment::reads(&texts)),
         ("locks without a rank", locks::unranked(&texts)),
         ("leaves beside the decisions", leaves::forged(&texts)),
+        ("leaves to wait", leaves::given_to_wait(&texts)),
         ("import cycles", cycles::faults(&texts)),
     ];
     let mut tally = Tally::default();

@@ -40,7 +40,7 @@ use smb::crypto::{LaneId, Turn};
 use smb::{Command, FileId, Header, HeaderFlags, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
-pub(crate) use breaks::{BreakCount, BreakReceiver, Breaks};
+pub(crate) use breaks::{BreakReceiver, Breaks};
 use credits::Credits;
 use detached::Detached;
 pub(crate) use leftover::Leftover;
@@ -233,6 +233,11 @@ impl Connection {
     pub(crate) fn add_session(&self, session: Arc<SessionSecurity>) {
         let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.id(), session);
+    }
+
+    /// Ends the connection: nothing that the server still sends on it is taken.
+    pub(crate) fn give_up(&self) {
+        self.shared.fail(ConnectionError::Closed);
     }
 
     /// Sends a request. The answer may be awaited now or later.

@@ -7,7 +7,7 @@ use smb::{FileId, Guid, NtStatus};
 use tracing::info;
 
 use super::session::{FailoverClient, Pause, Session};
-use crate::error::ClientError;
+use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, Lasting, OpenOptions};
 use crate::region::{Getting, Returning, Wanted};
 
@@ -115,6 +115,15 @@ impl Wish<'_> {
                     return Ok((session, file));
                 }
                 Err(error) if error.is_lost() && client.now() < deadline => {
+                    session = client.session_after(session.number, deadline).await?;
+                }
+                // The answer may still come, and give the handle to a session in which nobody has it. The end of the connection
+                // makes it one that waits for its client again.
+                Err(error @ ClientError::Connection(ConnectionError::PeerLate(_))) => {
+                    session.client.tree().connection().give_up();
+                    if client.now() >= deadline {
+                        return Err(error);
+                    }
                     session = client.session_after(session.number, deadline).await?;
                 }
                 // The server cannot open the file yet, or still has the connection that is lost.

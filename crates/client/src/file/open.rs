@@ -271,7 +271,12 @@ impl File {
         };
         let replays = options.lasting.is_some_and(|lasting| lasting.replays);
         let pending = tree.submit_create(replays, |out| request.emit(out)).await?;
-        let response = pending.leaving(tree.unwanted_file()).await?.success()?;
+        let pending = match options.lasting.and_then(|lasting| lasting.back) {
+            // It was there before, outlives whoever asked for it back, and can be asked for again.
+            Some(_) => pending,
+            None => pending.leaving(tree.unwanted_file()),
+        };
+        let response = pending.await?.success()?;
         let answer = response.parse(CreateResponse::parse)?;
         let mut file = Self {
             id: answer.file_id,

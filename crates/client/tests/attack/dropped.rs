@@ -1,10 +1,13 @@
-//! Calls that their callers drop while a file is on its way back.
+//! Calls that their callers drop, or give up, while a file is on its way back.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use basics::{Clock, Environment, ManualClock};
 use client::{Client, ConnectOptions, FailoverClient, OpenOptions, SmbUrl};
 use smb::NtStatus;
 use smb::create::ShareAccess;
@@ -67,18 +70,26 @@ impl Way {
     }
 }
 
+/// A server with a runtime of its own, whose share keeps a log of persistent opens.
+fn with_log(log: &Path) -> Fixture {
+    let start = || {
+        Fixture::start("/dev/shm", |config| {
+            config.shares[0].persistent_opens = Some(log.join("opens"));
+        })
+    };
+    std::thread::scope(|scope| scope.spawn(start).join().unwrap())
+}
+
+async fn is_still_kept_from_others(fixture: &Fixture) {
+    let stranger = Client::connect(&fixture.url(), &ConnectOptions::default()).await.unwrap();
+    let refused = stranger.open("region", &OpenOptions::read()).await.err();
+    assert_eq!(refused.and_then(|error| error.status()), Some(NtStatus::SHARING_VIOLATION));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_that_is_dropped_while_its_file_comes_back_loses_no_handle() {
     let log = tempfile::tempdir().unwrap();
-    // The server has a runtime of its own.
-    let fixture = std::thread::scope(|scope| {
-        let start = || {
-            Fixture::start("/dev/shm", |config| {
-                config.shares[0].persistent_opens = Some(log.path().join("opens"));
-            })
-        };
-        scope.spawn(start).join().unwrap()
-    });
+    let fixture = with_log(log.path());
     let (way, address) = Way::to(fixture.running.tcp_address());
     let url: SmbUrl = format!("smb://user:secret@{address}/share").parse().unwrap();
     let options = ConnectOptions::default();
@@ -97,9 +108,54 @@ async fn a_call_that_is_dropped_while_its_file_comes_back_loses_no_handle() {
     }
     way.hold(false);
     file.write_at(0, b"written").await.unwrap();
-    let stranger = Client::connect(&fixture.url(), &options).await.unwrap();
-    let refused = stranger.open("region", &OpenOptions::read()).await.err();
-    assert_eq!(refused.and_then(|error| error.status()), Some(NtStatus::SHARING_VIOLATION));
+    is_still_kept_from_others(&fixture).await;
     // A runtime is not dropped by a task.
+    std::thread::spawn(move || drop(fixture)).join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_answer_that_gives_a_handle_back_too_late_does_not_close_it() {
+    const CALL: Duration = Duration::from_millis(500);
+    let log = tempfile::tempdir().unwrap();
+    let fixture = with_log(log.path());
+    let (way, address) = Way::to(fixture.running.tcp_address());
+    let url: SmbUrl = format!("smb://user:secret@{address}/share").parse().unwrap();
+    // It stands still, so that no other call takes too long.
+    let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+    let environment =
+        Environment { clock: Clock::given(Arc::clone(&clock) as _), ..Environment::host() };
+    let options = ConnectOptions {
+        environment,
+        call_timeout: CALL,
+        answer_timeout: 2 * CALL,
+        ..ConnectOptions::default()
+    };
+    let client = FailoverClient::connect(&url, &options, Duration::from_secs(60)).await.unwrap();
+    let alone = OpenOptions { share: ShareAccess::empty(), ..OpenOptions::read_write() };
+    let file = client.open("region", &alone).await.unwrap();
+    let other = client.open("other", &alone).await.unwrap();
+    way.cut();
+    other.write_at(0, b"the session is back").await.unwrap();
+    way.hold(true);
+    let mut write = pin!(file.write_at(0, b"written"));
+    tokio::select! {
+        biased;
+        done = &mut write => panic!("{done:?}"),
+        // The answer that gives the handle back is on its way, for longer than a call may take.
+        () = way.came.notified() => clock.advance(CALL),
+    }
+    let ended = tokio::select! {
+        biased;
+        done = &mut write => Some(done),
+        // The client does not wait for it on that connection any more, and waits for the first answer on another.
+        () = way.came.notified() => None,
+    };
+    way.hold(false);
+    match ended {
+        Some(done) => done.unwrap(),
+        None => write.await.unwrap(),
+    }
+    file.write_at(0, b"again").await.unwrap();
+    is_still_kept_from_others(&fixture).await;
     std::thread::spawn(move || drop(fixture)).join().unwrap();
 }

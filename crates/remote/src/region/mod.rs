@@ -445,7 +445,8 @@ impl<M: Messages> RemoteRegion<M> {
     }
 
     /// Gives the region back, and waits until the server has let go of its file: who opens it next finds it free. Dropping a
-    /// region gives it back without that wait. It commits nothing: what no commit has covered may be in the file or not.
+    /// region gives it back without that wait, and so does this call where the control side may not block: in a task of an async
+    /// runtime. It commits nothing: what no commit has covered may be in the file or not.
     ///
     /// # Errors
     /// [`RegionError::Server`]. The region is given back all the same.

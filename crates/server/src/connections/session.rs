@@ -24,7 +24,7 @@ use basics::{Clock, Full, Key, Table};
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use smb::{Command, FileTime};
 use tokio::sync::Notify;
-use tree::Share;
+use tree::{MayWait, Share};
 
 use super::link::{Agreed, Link};
 use super::pipe::Pipe;
@@ -253,12 +253,12 @@ impl Session {
     }
 
     /// Leaves a share; what was opened through it closes. May block.
-    pub(crate) fn disconnect_tree(&self, files: &Files, id: u32) -> bool {
+    pub(crate) fn disconnect_tree(&self, files: &Files, id: u32, may_wait: MayWait) -> bool {
         let Some(Entered { tree, .. }) = self.trees().remove(&id) else { return false };
         self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
-            log_close(&open, open.close_for_client(files));
+            log_close(&open, open.close_for_client(files, may_wait));
         }
         true
     }
@@ -311,9 +311,9 @@ impl Session {
     }
 
     /// Ends the session and everything in it. May block. The second call does nothing.
-    pub(crate) fn close(&self, files: &Files, identity: &ServerIdentity) {
+    pub(crate) fn close(&self, files: &Files, identity: &ServerIdentity, may_wait: MayWait) {
         if let Some(left) = self.dissolve() {
-            left.close(files, identity);
+            left.close(files, identity, may_wait);
         }
     }
 
@@ -424,13 +424,18 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    /// What it still has open.
+    pub(crate) fn opens(&self) -> &[Arc<Open>] {
+        &self.opens
+    }
+
     /// Durable opens wait for their client from now on; then the others are closed. May block.
-    pub(crate) fn close(self, files: &Files, identity: &ServerIdentity) {
+    pub(crate) fn close(self, files: &Files, identity: &ServerIdentity, may_wait: MayWait) {
         let mut opens = self.opens;
         let users = identity.users();
         opens.retain(|open| !files.adopt(&users, open));
-        forget_all(&opens);
-        opens.iter().for_each(|open| log_close(open, open.close(files)));
+        forget_all(&opens, may_wait);
+        opens.iter().for_each(|open| log_close(open, open.close(files, may_wait)));
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
-use tree::{InlineIo, Reach, Share, ShareError};
+use tree::{InlineIo, MayWait, Reach, Share, ShareError};
 
 use super::frame::{self, Terms};
 use super::prepared::Prepared;
@@ -27,7 +27,7 @@ use crate::state::holder::BreaksWait;
 use crate::state::lease::Owner;
 use crate::state::locks::LockTable;
 use crate::state::node::Node;
-use crate::state::open::{Ended, UnderWay};
+use crate::state::open::UnderWay;
 use crate::state::range::LockRange;
 use crate::state::sequence::{Claim, Stale};
 use crate::state::{Hold, Open, Resource, Room};
@@ -254,13 +254,37 @@ impl Call {
         inline: InlineIo,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NtStatus> {
+        self.somewhere(inline, move |_| work()).await
+    }
+
+    /// Runs work that waits for a disk, wherever the file is.
+    pub(crate) async fn waiting<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(MayWait) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        self.on_the_pool(work).await
+    }
+
+    /// [`Call::blocking`], for work that has more to do where it may wait.
+    pub(crate) async fn somewhere<T: Send + 'static>(
+        &self,
+        inline: InlineIo,
+        work: impl FnOnce(Option<MayWait>) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
         if inline == InlineIo::Everything {
-            return Ok(work());
+            return Ok(work(None));
         }
+        self.on_the_pool(move |may_wait| work(Some(may_wait))).await
+    }
+
+    async fn on_the_pool<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(MayWait) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
         let turn = self.turn().await;
         let task = self.core.runtime.spawn_blocking(move || {
             let _turn = turn;
-            work()
+            work(MayWait::here())
         });
         // The only failure is a panic in `work`, or the runtime going down.
         task.await.map_err(|ended| {
@@ -319,19 +343,30 @@ impl Call {
         inline: InlineIo,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NtStatus> {
-        let work = move |begun: Result<(), Ended>| -> Result<T, NtStatus> {
-            begun?;
-            Ok(work())
-        };
-        let work = match inline {
-            InlineIo::Everything => match open.change_now(work) {
-                Ok(done) => return done,
-                Err(work) => work,
-            },
-            _ => work,
-        };
+        self.changing_somewhere(open, inline, move |_| work()).await
+    }
+
+    /// [`Call::changing`], for work that has more to do where it may wait.
+    pub(crate) async fn changing_somewhere<T: Send + 'static>(
+        &self,
+        open: &Arc<Open>,
+        inline: InlineIo,
+        work: impl FnOnce(Option<MayWait>) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        if inline == InlineIo::Everything
+            && let Some(begun) = open.try_begin_change()
+        {
+            let _until_done = begun?;
+            return Ok(work(None));
+        }
         let open = Arc::clone(open);
-        self.blocking(InlineIo::CachedReads, move || open.change_blocking(work)).await?
+        let change = move |may_wait| {
+            open.change_blocking(|begun| -> Result<T, NtStatus> {
+                begun?;
+                Ok(work(Some(may_wait)))
+            })
+        };
+        self.on_the_pool(change).await?
     }
 
     /// Admits a change of bytes, which byte-range locks keep nobody from, once nobody else caches them.

@@ -9,7 +9,6 @@ use smb::FileTime;
 use smb::NtStatus;
 use smb::info::FileAttributes;
 use smb::{CloseAttributes, CloseRequest, CloseResponse};
-use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
@@ -29,23 +28,22 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     if open.push.get().is_some() {
         crate::push::end_of_open(call.push(), &open).await;
     }
-    let inline = open.closing_io();
     let wants = request.query_attributes;
     let (closed, files_too) = (Arc::clone(&open), Arc::clone(&files));
-    let work = move || {
+    let work = move |may_wait| {
         crate::push::settle_times(&closed.node);
         let metadata = wants.then(|| closed.entry.metadata().ok()).flatten();
-        let done = match inline {
-            InlineIo::Everything => closed.close_on_the_spot(&files_too),
-            _ => ControlFlow::Break(closed.close_for_client(&files_too)),
+        let done = match may_wait {
+            None => closed.close_on_the_spot(&files_too),
+            Some(may_wait) => ControlFlow::Break(closed.close_for_client(&files_too, may_wait)),
         };
         (metadata, done.map_break(|ended| log_close(&closed, ended)))
     };
     // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
-    let (metadata, rest) = call.blocking(inline, work).await?;
+    let (metadata, rest) = call.somewhere(open.closing_io(), work).await?;
     if let ControlFlow::Continue(rest) = rest {
-        let finish = move || log_close(&open, open.finish_close(&files, rest));
-        call.blocking(InlineIo::CachedReads, finish).await?;
+        let finish = move |may_wait| log_close(&open, open.finish_close(&files, rest, may_wait));
+        call.waiting(finish).await?;
     }
     let attributes = metadata.map(|found| CloseAttributes {
         creation_time: FileTime(found.creation),

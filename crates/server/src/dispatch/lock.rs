@@ -9,8 +9,8 @@ use smb::NtStatus;
 use smb::negotiate::Dialect;
 use smb::{LockElement, LockFlags, LockRequest};
 use tracing::warn;
-use tree::InlineIo;
 use tree::journal::{LockChange, LockNote};
+use tree::{InlineIo, MayWait};
 
 use super::call::{Call, Lasting};
 use super::frame::{Outcome, malformed};
@@ -182,8 +182,8 @@ async fn settle(
     given_back: Vec<LockRange>,
 ) -> Result<(), NtStatus> {
     let changed = Arc::clone(open);
-    let work = move || -> Result<(), NtStatus> {
-        note(&changed, sequence, &changes)?;
+    let work = move |may_wait| -> Result<(), NtStatus> {
+        note(&changed, sequence, &changes, may_wait)?;
         if !changed.node.release_locks(changed.serial, &given_back) {
             return Err(NtStatus::RANGE_NOT_LOCKED);
         }
@@ -191,13 +191,20 @@ async fn settle(
         Ok(())
     };
     let inline = if open.is_persistent() { InlineIo::CachedReads } else { InlineIo::Everything };
-    call.changing(open, inline, work).await?
+    call.changing_somewhere(open, inline, work).await?
 }
 
-// May block.
-fn note(open: &Open, sequence: u32, changes: &[LockChange]) -> Result<(), NtStatus> {
+// Where it may not wait the open is not persistent, and the log has nothing of it.
+fn note(
+    open: &Open,
+    sequence: u32,
+    changes: &[LockChange],
+    may_wait: Option<MayWait>,
+) -> Result<(), NtStatus> {
     let share = open.tree.share().filter(|_| open.is_persistent());
-    let Some(journal) = share.and_then(|share| share.journal()) else { return Ok(()) };
+    let Some(journal) = share.zip(may_wait).and_then(|(share, may)| share.journal(may)) else {
+        return Ok(());
+    };
     let serial = open.serial.0;
     journal.lock_durably(serial, sequence, changes).map_err(|error| {
         warn!(serial, %error, "locks of a persistent open cannot be noted");

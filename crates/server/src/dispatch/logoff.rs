@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use smb::Empty;
 use smb::NtStatus;
-use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
@@ -17,7 +16,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let id = call.session().id;
     call.link.remove_channel(id);
     let core = Arc::clone(&call.core);
-    call.blocking(InlineIo::CachedReads, move || core.end_session(id)).await?;
+    call.waiting(move |may_wait| core.end_session(id, may_wait)).await?;
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }

@@ -244,7 +244,7 @@ fn capabilities(
         ours |= request.capabilities & Capabilities::MULTI_CHANNEL;
     }
     if dialect >= Dialect::SMB_3_0
-        && core.files.shares().iter().any(|share| share.journal().is_some())
+        && core.files.shares().iter().any(|share| share.keeps_journal())
         && request.capabilities.contains(Capabilities::PERSISTENT_HANDLES)
     {
         ours |= Capabilities::PERSISTENT_HANDLES;

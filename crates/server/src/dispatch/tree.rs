@@ -8,12 +8,13 @@ use smb::Empty;
 use smb::NtStatus;
 use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
 use tracing::debug;
-use tree::InlineIo;
+use tree::MayWait;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::access::Rights;
 use crate::access::Target;
+use crate::state::ends::{Over, spawn_end};
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -46,7 +47,12 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         call.session().connect_tree(target, rights).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
     if !call.core.files.is_welcome_in(&call.session().identity, &tree) {
-        call.session().disconnect_tree(&call.core.files, tree.id);
+        let (files, session) = (Arc::clone(&call.core.files), Arc::clone(call.session()));
+        let (runtime, account) = (&call.core.runtime, Arc::clone(&session.account));
+        // Another channel may have opened something by then.
+        drop(spawn_end(runtime, (&account, Over::share(&share)), move || {
+            session.disconnect_tree(&files, tree.id, MayWait::here());
+        }));
         return Err(NtStatus::ACCESS_DENIED);
     }
     debug!(share = share.name(), class = %share.class(), "share entered");
@@ -54,7 +60,7 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let mut flags = ShareFlags::empty();
     flags.set(ShareFlags::ENCRYPT_DATA, tree.is_encrypt_required());
     let mut capabilities = ShareCapabilities::empty();
-    capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.journal().is_some());
+    capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.keeps_journal());
     let response = TreeConnectResponse {
         share_type: ShareType::DISK,
         flags,
@@ -69,14 +75,16 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let tree = call.asker().tree()?;
-    let (files, session, id) = (Arc::clone(&call.core.files), Arc::clone(call.session()), tree.id);
-    let work = move || session.disconnect_tree(&files, id);
-    let existed = call.blocking(InlineIo::CachedReads, work).await?;
-    if !existed {
+    if !leave(call, tree.id).await? {
         return Err(NtStatus::NETWORK_NAME_DELETED);
     }
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
+}
+
+async fn leave(call: &Call, id: u32) -> Result<bool, NtStatus> {
+    let (files, session) = (Arc::clone(&call.core.files), Arc::clone(call.session()));
+    call.waiting(move |may_wait| session.disconnect_tree(&files, id, may_wait)).await
 }
 
 #[cfg(test)]
@@ -97,7 +105,7 @@ mod tests {
         drop(of_others);
         let tree = session.connect_tree(Target::Pipes, Rights::ALL).unwrap();
         assert_eq!(account.held(Resource::Trees), before + 1);
-        assert!(session.disconnect_tree(&rig.core.files, tree.id));
+        assert!(session.disconnect_tree(&rig.core.files, tree.id, tree::MayWait::here()));
         assert_eq!(account.held(Resource::Trees), before);
     }
 }

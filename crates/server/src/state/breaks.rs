@@ -13,22 +13,17 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7; MS-FSA §2.1.5.18.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::futures::OwnedNotified;
-use tracing::error;
-use tree::Share;
 
 use super::caching::Intent;
 use super::changes::Change;
 use super::changing::Changing;
 use super::lease::Owner;
-use super::lease_note::{NoteNumber, StaleNote};
 use super::locks::LockTable;
 use super::node::{Node, NodeState};
-use super::serial::OpenSerial;
 
 /// What somebody waits for.
 #[derive(Debug)]
@@ -70,18 +65,6 @@ impl NodeState {
         let owner = self.leases.stale_note(by)?;
         Some(Owed::Note { owner })
     }
-
-    // The opens of a lease, by the shares in whose logs they are.
-    fn noted(&self, owner: Owner) -> Vec<(Arc<Share>, Vec<u64>)> {
-        let mut noted: Vec<(Arc<Share>, Vec<u64>)> = Vec::new();
-        for open in self.opens.iter().filter(|open| open.owner == owner) {
-            match noted.iter_mut().find(|(share, _)| Arc::ptr_eq(share, &open.share)) {
-                Some((_, serials)) => serials.push(open.serial.0),
-                None => noted.push((Arc::clone(&open.share), vec![open.serial.0])),
-            }
-        }
-        noted
-    }
 }
 
 impl Node {
@@ -92,7 +75,7 @@ impl Node {
 
     /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
     pub(crate) async fn yield_caching(self: &Arc<Self>, by: Owner, intent: Intent) {
-        self.once_yielded(|| self.break_and(by, intent, |_| ())).await;
+        self.once_yielded(by, || self.break_and(by, intent, |_| ())).await;
     }
 
     /// Admits a change of bytes once nobody else caches them; `None` if `is_free` finds a lock in the way.
@@ -103,7 +86,8 @@ impl Node {
     ) -> Option<Changing> {
         let admit =
             |state: &mut NodeState| is_free(&state.locks).then(|| state.begin_change(self, change));
-        self.once_yielded(|| self.break_and(change.owner, Intent::Modify, admit)).await
+        let attempt = || self.break_and(change.owner, Intent::Modify, admit);
+        self.once_yielded(change.owner, attempt).await
     }
 
     /// The same where nobody has to be told; `None` where somebody has. For the data path.
@@ -120,14 +104,33 @@ impl Node {
         (!is_stale).then(|| Some(state.begin_change(self, change)))
     }
 
+    /// The same for an owner that has kept its whole lease since that counted `epoch` changes; `None` if it has not. Until the
+    /// change has ended nobody opens the file to whom the lease must be broken, however long its holder is silent.
+    pub(crate) fn begin_change_under(
+        self: &Arc<Self>,
+        change: Change,
+        epoch: u16,
+        is_free: impl Fn(&LockTable) -> bool,
+    ) -> Option<Option<Changing>> {
+        let mut state = self.lock();
+        if !state.leases.is_whole_since(change.owner, epoch) {
+            return None;
+        }
+        Some(is_free(&state.locks).then(|| state.begin_change_again(self, change)))
+    }
+
     // Attempts until no answer to a break is owed any more.
-    async fn once_yielded<T>(self: &Arc<Self>, attempt: impl Fn() -> Result<T, Owed>) -> T {
+    async fn once_yielded<T>(
+        self: &Arc<Self>,
+        by: Owner,
+        attempt: impl Fn() -> Result<T, Owed>,
+    ) -> T {
         let mut insist_at = Some(self.clock.now() + PATIENCE);
         loop {
             let (deadline, ended) = match attempt() {
                 Ok(done) => return done,
                 Err(Owed::Note { owner }) => {
-                    if let Some(ended) = self.correct_note(owner) {
+                    if let Some(ended) = self.correct_notes(by, owner) {
                         ended.await;
                     }
                     continue;
@@ -151,21 +154,7 @@ impl Node {
         })
     }
 
-    // Has the logs say that a lease is not whole any more: the first who waits for that. `None`: they say so.
-    fn correct_note(self: &Arc<Self>, owner: Owner) -> Option<OwnedNotified> {
-        let mut state = self.lock();
-        let stale = state.leases.begin_note(owner)?;
-        let ended = state.break_waiters.wait_behind(owner);
-        if let StaleNote::ToBeWritten(number) = stale {
-            let noted = state.noted(owner);
-            drop(state);
-            let correction = Arc::new(Correction { node: Arc::clone(self), owner, number });
-            noted.into_iter().for_each(|(share, serials)| write(share, serials, &correction));
-        }
-        Some(ended)
-    }
-
-    // The same, and what comes next if no answer is owed: nothing is granted in between.
+    // Starts breaks, and what comes next if no answer is owed: nothing is granted in between.
     fn break_and<T>(
         &self,
         by: Owner,
@@ -197,89 +186,22 @@ impl Node {
     }
 }
 
-// Dropped once all logs say what they are to say, have failed to, or cannot be asked any more.
-struct Correction {
-    node: Arc<Node>,
-    owner: Owner,
-    number: NoteNumber,
-}
-
-impl Drop for Correction {
-    fn drop(&mut self) {
-        let mut state = self.node.lock();
-        state.leases.note_is_right(self.owner, self.number);
-        state.break_waiters.end(self.owner);
-    }
-}
-
-// One thread writes to the log of a share, whoever waits for it.
-fn write(share: Arc<Share>, serials: Vec<u64>, correction: &Arc<Correction>) {
-    let Some(journal) = share.journal() else { return };
-    let kept = Arc::clone(correction);
-    let first = serials.first().copied().unwrap_or_default();
-    let is_ours = journal.ask_doubt(serials, move |written| {
-        let _kept = kept;
-        if let Err(error) = written {
-            note_failed(first, error);
-        }
-    });
-    if is_ours {
-        let writer = Writer(Some(share));
-        drop(tokio::task::spawn_blocking(move || writer.run()));
-    }
-}
-
-// A thread that writes to a log. A runtime that goes down may never have it run.
-struct Writer(Option<Arc<Share>>);
-
-impl Writer {
-    fn run(mut self) {
-        if let Some(journal) = self.0.take().as_ref().and_then(|share| share.journal()) {
-            journal.write_doubts();
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if let Some(journal) = self.0.as_ref().and_then(|share| share.journal()) {
-            journal.give_up_doubts();
-        }
-    }
-}
-
-/// Makes the log say of an open that its lease is not held, or not whole. Blocks.
-pub(crate) fn doubt(share: &Share, serial: OpenSerial) {
-    let Some(journal) = share.journal() else { return };
-    if let Err(error) = journal.doubt_durably(&[serial.0]) {
-        note_failed(serial.0, &error);
-    }
-}
-
-// The log promises nothing more, and says so; nobody waits for it for ever.
-fn note_failed(serial: u64, error: &io::Error) {
-    error!(serial, %error, "the log of opens does not learn that a lease was broken: after a crash it is whole again");
-}
-
 /// How long the holder of a lease may say nothing before it is asked over another connection too.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::pin::Pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Wake, Waker};
 
     use basics::Clock;
-    use tree::journal::OpenNote;
-    use tree::{FileKey, ShareConfig, SharePath};
+    use tree::FileKey;
 
     use super::super::caching::{Caching, Flavor};
     use super::super::ends::PutOff;
     use super::super::holder::Holder;
-    use super::super::lease_keys::LeaseKeys;
-    use super::super::node::OpenRecord;
-    use super::super::sharing::{Kinds, Sharing};
+    use super::super::serial::OpenSerial;
     use super::*;
     use crate::access::Identity;
     use crate::push::tests::rig::hasty_clock;
@@ -288,7 +210,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(3600);
 
-    fn node() -> Arc<Node> {
+    pub(in super::super) fn node() -> Arc<Node> {
         node_at(Clock::host())
     }
 
@@ -297,7 +219,7 @@ mod tests {
         Arc::new(Node::new(key, clock, TIMEOUT, Arc::default(), Arc::default(), Default::default()))
     }
 
-    fn client(id: u64) -> Owner {
+    pub(in super::super) fn client(id: u64) -> Owner {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&id.to_le_bytes());
         Owner::Lease { client: [1; 16], key, user: Identity::user("user").mark() }
@@ -409,104 +331,6 @@ mod tests {
         let waited = clock.now() - asked;
         assert!(waited >= TIMEOUT, "{waited:?}");
         assert!(waited < TIMEOUT + Duration::from_secs(60), "{waited:?}");
-    }
-
-    fn open_of(owner: Owner, serial: OpenSerial, share: &Arc<Share>) -> OpenRecord {
-        let all = Kinds { read: true, write: true, delete: true };
-        OpenRecord {
-            serial,
-            sharing: Sharing { uses: all, shares: all },
-            owner,
-            has_lease: true,
-            share: Arc::clone(share),
-            path: SharePath::parse("f").unwrap(),
-            delete_on_close: None,
-            holder: None,
-            orphan: None,
-            _key_claim: Arc::<LeaseKeys>::default()
-                .claim(owner, FileKey { device: 1, inode: 1 })
-                .unwrap(),
-            instance: None,
-            open: std::sync::Weak::new(),
-            base: None,
-        }
-    }
-
-    fn note_of(serial: u64) -> OpenNote {
-        OpenNote {
-            boot: None,
-            serial,
-            inode: 1,
-            identity: None,
-            access: 0x1f_01ff,
-            mode: 0,
-            action: 1,
-            timeout_ms: 60_000,
-            flags: 0,
-            flavor: 2,
-            held: Caching::READ.0.try_into().unwrap(),
-            epoch: 1,
-            lease_key: [1; 16],
-            client: [1; 16],
-            create_guid: [1; 16],
-            instance: None,
-            user: "user".to_owned(),
-            path: "f".to_owned(),
-            earlier: None,
-            locks: Vec::new(),
-            delete_pending: false,
-            sequences: Default::default(),
-        }
-    }
-
-    fn taken_over(config: &ShareConfig) -> Share {
-        let mut share = Share::open(config).unwrap();
-        share.take_over().unwrap();
-        share
-    }
-
-    #[test]
-    fn however_many_wait_for_a_log_one_thread_writes_to_it() {
-        const OPENS: u64 = 50;
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("opens.log");
-        let mut config = ShareConfig::new("s", dir.path());
-        config.persistent_opens = Some(log);
-        let share = Arc::new(taken_over(&config));
-        let node = node();
-        {
-            let mut state = node.lock();
-            for serial in 1..=OPENS {
-                let (owner, flavor) = (client(0), Flavor::LeaseV2);
-                state.leases.grant(owner, flavor, Caching::READ, true, 0, Holder::default());
-                state.opens.push(open_of(owner, OpenSerial(serial), &share));
-                share.journal().unwrap().open_durably(note_of(serial)).unwrap();
-            }
-            assert!(state.leases.note(client(0)).is_some());
-        }
-        let threads = Arc::new(AtomicUsize::new(0));
-        let started = Arc::clone(&threads);
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let count = move || {
-            started.fetch_add(1, Ordering::Relaxed);
-        };
-        let runtime = runtime.enable_all().on_thread_start(count).build().unwrap();
-        runtime.block_on(async {
-            let yields = (1..=100).map(|id| {
-                let node = Arc::clone(&node);
-                async move { node.yield_caching(client(id), Intent::Modify).await }
-            });
-            let waiting: Vec<_> = yields.map(tokio::spawn).collect();
-            for request in waiting {
-                request.await.unwrap();
-            }
-        });
-        assert_eq!(threads.load(Ordering::Relaxed), 1);
-        drop((node, share, runtime));
-        let share = taken_over(&config);
-        let left = share.left_over().begin().unwrap();
-        let held: Vec<_> = left.notes().into_iter().map(|note| note.held).collect();
-        assert_eq!(held, vec![0; usize::try_from(OPENS).unwrap()], "the log says so of each");
     }
 
     #[tokio::test]

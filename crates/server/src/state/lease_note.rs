@@ -19,15 +19,6 @@ pub(super) enum LeaseNote {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct NoteNumber(u64);
 
-/// What a request that waits for a stale note has to do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum StaleNote {
-    /// Write it, and tell [`super::lease::LeaseTable::note_is_right`].
-    ToBeWritten(NoteNumber),
-    /// Wait: somebody else writes it.
-    BeingWritten,
-}
-
 impl LeaseNote {
     pub(super) fn is_stale(self) -> bool {
         matches!(self, Self::Stale { .. })
@@ -41,13 +32,10 @@ impl LeaseNote {
         }
     }
 
-    /// Somebody waits for it. `None`: it is not stale, or no more.
-    pub(super) fn begin(&mut self) -> Option<StaleNote> {
+    /// Somebody waits for it, and writes it from now on. `None`: it is not stale, or somebody else does.
+    pub(super) fn begin(&mut self) -> Option<NoteNumber> {
         let Self::Stale { number, is_being_written } = self else { return None };
-        Some(match std::mem::replace(is_being_written, true) {
-            false => StaleNote::ToBeWritten(*number),
-            true => StaleNote::BeingWritten,
-        })
+        (!std::mem::replace(is_being_written, true)).then_some(*number)
     }
 
     /// The log says that nothing is held, as was asked for by the note of this number.

@@ -20,6 +20,7 @@ pub(crate) mod changes;
 pub(crate) mod changing;
 pub(crate) mod claim;
 pub(crate) mod closing;
+mod corrections;
 pub(crate) mod creates;
 pub(crate) mod durable;
 pub(crate) mod durable_opens;

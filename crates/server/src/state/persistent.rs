@@ -8,7 +8,7 @@
 //! machine itself is not opened in its place, though it was given the inode number. Where the file cannot be looked for now (the medium fails, descriptors are
 //! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
 //! much today does not get the open back. Leases come back as they were granted, if nothing was broken since: who
-//! breaks the lease of a noted open goes on when the log says so (`state::breaks`), whether its holder was there to be told or
+//! breaks the lease of a noted open goes on when the log says so (`state::corrections`), whether its holder was there to be told or
 //! away. From then on the open comes back without a lease. An open that ends otherwise than by its client's CLOSE, because its
 //! time is over or another instance of its application takes the file, is gone from the log durably before others get in
 //! (`state::closing`): its client asks for it, and would find the lease whole. Where several clients have a file open none caches writes any more.
@@ -28,15 +28,15 @@ use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
 use thiserror::Error;
 use tracing::{info, warn};
-use tree::journal::{BootId, DELETE_ON_CLOSE, InstanceNote, Journal, OpenNote};
+use tree::journal::{BootId, DELETE_ON_CLOSE, InstanceNote, OpenNote};
 use tree::left_over::Trying;
-use tree::{Entry, FileIdentity, Found, Share, ShareError, SharePath};
+use tree::{Entry, FileIdentity, Found, MayWait, Share, ShareError, SharePath};
 
 use super::account::Accounts;
 use super::app_instance::AppInstance;
-use super::breaks::doubt;
 use super::caching::{Caching, Flavor};
 use super::closing::forget_notes;
+use super::corrections::doubt;
 use super::files::Files;
 use super::lease::{Granted, Owner};
 use super::node::{NodeState, OpenRecord};
@@ -95,10 +95,19 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
 
 /// The second look at a lease, when its note is durable and before its open is answered. A break that began while the note
 /// was written found nothing in the log that it could have corrected. Blocks.
-pub(crate) fn check_note(open: &Open, share: &Share) {
+pub(crate) fn check_note(open: &Open, share: &Share, may_wait: MayWait) {
     if !open.node.lock().leases.is_note_whole(open.owner) {
-        doubt(share, open.serial);
+        doubt(share, open.serial, may_wait);
     }
+}
+
+/// What an attempt to bring an open back came to.
+#[derive(Clone, Copy, Debug)]
+enum Tried {
+    Back,
+    Lost,
+    /// It may be opened later.
+    Later,
 }
 
 /// Brings persistent opens back: the parts of the server that it takes.
@@ -109,6 +118,7 @@ pub(crate) struct Restorer<'a> {
     /// The users who may log on now.
     pub(crate) users: Users,
     pub(crate) now: Instant,
+    pub(crate) may_wait: MayWait,
 }
 
 impl Restorer<'_> {
@@ -123,14 +133,15 @@ impl Restorer<'_> {
     /// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
     pub(crate) fn restore_later(&self, share: &Arc<Share>) {
         if let Some(trying) = share.left_over().begin() {
-            for OpenNote { serial, path, .. } in trying.expired(self.now) {
+            let expired = trying.expired(self.now);
+            for OpenNote { serial, path, .. } in &expired {
                 warn!(
                     serial,
                     path, "a persistent open is lost: its file could not be opened in time"
                 );
-                forget_notes(share, &[serial]);
-                trying.settle(serial);
             }
+            let lost: Vec<u64> = expired.iter().map(|note| note.serial).collect();
+            self.give_up(share, &trying, &lost);
         }
         self.restore(share);
     }
@@ -149,29 +160,42 @@ impl Restorer<'_> {
         trying: &Trying<'_>,
         notes: impl IntoIterator<Item = OpenNote>,
     ) {
+        let mut lost = Vec::new();
         for note in notes {
             let serial = note.serial;
-            if self.try_one(share, note) {
-                trying.settle(serial);
+            match self.try_one(share, note) {
+                Tried::Later => {}
+                Tried::Back => trying.settle(serial),
+                Tried::Lost => lost.push(serial),
             }
+        }
+        self.give_up(share, trying, &lost);
+    }
+
+    // With one wait for the disk, however many there are.
+    fn give_up(&self, share: &Share, trying: &Trying<'_>, lost: &[u64]) {
+        if !lost.is_empty() {
+            forget_notes(share, lost, self.may_wait);
+            lost.iter().for_each(|serial| trying.settle(*serial));
         }
     }
 
-    // Says whether it was decided: the open is there, or lost.
-    fn try_one(&self, share: &Arc<Share>, note: OpenNote) -> bool {
+    fn try_one(&self, share: &Arc<Share>, note: OpenNote) -> Tried {
         let (serial, path) = (note.serial, note.path.clone());
         match self.bring_back(share, note) {
-            Ok(()) => info!(serial, path, "a persistent open waits for its client"),
+            Ok(()) => {
+                info!(serial, path, "a persistent open waits for its client");
+                Tried::Back
+            }
             Err(error) if error.may_pass() => {
                 warn!(serial, path, %error, "a persistent open cannot be opened yet");
-                return false;
+                Tried::Later
             }
             Err(error) => {
                 warn!(serial, path, %error, "a persistent open is lost");
-                forget_notes(share, &[serial]);
+                Tried::Lost
             }
         }
-        true
     }
 
     // The file of a note, opened with the rights that its user has now, if it is the same file with all that was acknowledged.
@@ -189,7 +213,7 @@ impl Restorer<'_> {
         if !FileIdentity::of(entry.as_fd())?.is_some_and(|found| found.is_of(&noted)) {
             return Err(Lost::Gone);
         }
-        let boot = share.journal().map(Journal::boot);
+        let boot = share.journal_boot();
         let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
         if !has_all(note, boot, entry.class(), writes) {
             return Err(Lost::Boot);

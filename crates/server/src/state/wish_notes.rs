@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
+use tree::MayWait;
 use tree::journal::{Journal, WishNote};
 
 use super::node::{Node, OpenRecord};
@@ -18,24 +19,27 @@ use super::node::{Node, OpenRecord};
 /// # Durability
 ///
 /// After `Ok` the opens come back after a crash with the wishes there were, or later ones.
-pub(crate) fn write_durably(node: &Node) -> io::Result<()> {
+pub(crate) fn write_durably(node: &Node, may_wait: MayWait) -> io::Result<()> {
     // One that is just being noted will be persistent.
     let shares: Vec<_> = {
         let state = node.lock();
-        let noted = state.opens.iter().filter(|record| record.share.journal().is_some());
+        let noted = state.opens.iter().filter(|record| record.share.keeps_journal());
         noted.map(|record| Arc::clone(&record.share)).collect()
     };
-    let _names = Journal::hold_names_of(shares.iter().filter_map(|share| share.journal()));
-    let notes: Vec<_> = {
+    let _names = Journal::hold_names_of(shares.iter().filter_map(|share| share.journal(may_wait)));
+    let mut notes: Vec<_> = {
         let state = node.lock();
         let note = |record: &OpenRecord| {
             let on_close = record.delete_on_close.is_some();
             let wish = WishNote { on_close, of_name: state.is_record_to_go(record) };
-            (Arc::clone(&record.share), record.serial, wish)
+            (Arc::clone(&record.share), (record.serial.0, wish))
         };
         state.opens.iter().map(note).collect()
     };
-    notes.into_iter().try_for_each(|(share, serial, wish)| {
-        share.journal().map_or(Ok(()), |journal| journal.wish_durably(serial.0, wish))
+    notes.sort_by_key(|(share, _)| Arc::as_ptr(share));
+    notes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)).try_for_each(|of_share| {
+        let wishes: Vec<_> = of_share.iter().map(|(_, wish)| *wish).collect();
+        let journal = of_share[0].0.journal(may_wait);
+        journal.map_or(Ok(()), |journal| journal.wish_all_durably(&wishes))
     })
 }

@@ -73,6 +73,7 @@ struct Log {
     records: usize,
     /// How much of the file is durable.
     durable: u64,
+    syncs: u64,
     /// A write failed: the end of the file is unknown, so the log promises nothing more.
     poisoned: bool,
 }
@@ -99,7 +100,7 @@ impl Journal {
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
         let durable = room.end();
-        let log = Mutex::new(Log { file, room, live, records, durable, poisoned: false });
+        let log = Mutex::new(Log { file, room, live, records, durable, syncs: 0, poisoned: false });
         let (names, doubts) = (Mutex::default(), Doubts::default());
         Ok((Self { path: path.to_owned(), boot, log, names, doubts }, notes))
     }
@@ -136,17 +137,22 @@ impl Journal {
     /// After `Ok` a crash does not lose the open because of its name, either the new one or the one before,
     /// which must be durable by then.
     pub fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
+        self.move_all_durably(&[(serial, path.to_owned())])
+    }
+
+    /// [`Journal::move_durably`] of several opens, with one wait for the disk.
+    pub fn move_all_durably(&self, moves: &[(u64, String)]) -> io::Result<()> {
         let mut log = self.lock();
-        if log.live.get(&serial).is_none_or(|note| note.path == path) {
-            return Ok(());
-        }
-        log.append(&moved(serial, path), true, For::More)?;
-        if let Some(note) = log.live.get_mut(&serial) {
-            note.rename(path);
-        }
-        // The record is durable, whatever the outcome of the compaction.
-        let _ = self.compact(&mut log);
-        Ok(())
+        let is_news = |(serial, path): &&(u64, String)| {
+            log.live.get(serial).is_some_and(|note| note.path != *path)
+        };
+        let news: Vec<_> = moves.iter().filter(is_news).collect();
+        let emit = |(serial, path): &&(u64, String)| moved(*serial, path);
+        self.append_all(&mut log, &news, For::More, emit, |log, (serial, path)| {
+            if let Some(note) = log.live.get_mut(serial) {
+                note.rename(path);
+            }
+        })
     }
 
     /// Records a request to delete. No effect if it is recorded already, or the open is not.
@@ -155,16 +161,42 @@ impl Journal {
     ///
     /// After `Ok` the open is restored after a crash with this request, and no other.
     pub fn wish_durably(&self, serial: u64, wish: WishNote) -> io::Result<()> {
+        self.wish_all_durably(&[(serial, wish)])
+    }
+
+    /// [`Journal::wish_durably`] of several opens, with one wait for the disk.
+    pub fn wish_all_durably(&self, wishes: &[(u64, WishNote)]) -> io::Result<()> {
         let mut log = self.lock();
-        if log.live.get(&serial).is_none_or(|note| note.wished() == wish) {
-            return Ok(());
+        let is_news = |(serial, wish): &&(u64, WishNote)| {
+            log.live.get(serial).is_some_and(|note| note.wished() != *wish)
+        };
+        let news: Vec<_> = wishes.iter().filter(is_news).collect();
+        let emit = |(serial, wish): &&(u64, WishNote)| wished(*serial, *wish);
+        self.append_all(&mut log, &news, For::Less, emit, |log, (serial, wish)| {
+            if let Some(note) = log.live.get_mut(serial) {
+                note.wish(*wish);
+            }
+        })
+    }
+
+    // Durable with the last of them. What of it is in the file is known as such, also where the rest finds no room.
+    fn append_all<T>(
+        &self,
+        log: &mut Log,
+        news: &[T],
+        purpose: For,
+        emit: impl Fn(&T) -> Vec<u8>,
+        note: impl Fn(&mut Log, &T),
+    ) -> io::Result<()> {
+        let pieces = news.len().div_ceil(NEWS_AT_ONCE);
+        for (at, piece) in news.chunks(NEWS_AT_ONCE).enumerate() {
+            let records: Vec<u8> = piece.iter().flat_map(&emit).collect();
+            log.append(&records, at + 1 == pieces, purpose)?;
+            log.records += piece.len() - 1;
+            piece.iter().for_each(|new| note(log, new));
         }
-        log.append(&wished(serial, wish), true, For::Less)?;
-        if let Some(note) = log.live.get_mut(&serial) {
-            note.wish(wish);
-        }
-        // The record is durable, whatever the outcome of the compaction.
-        let _ = self.compact(&mut log);
+        // The records are durable, whatever the outcome of the compaction.
+        let _ = self.compact(log);
         Ok(())
     }
 
@@ -298,11 +330,12 @@ impl Journal {
         let mut log = self.lock();
         let forgotten: Vec<_> =
             serials.into_iter().filter(|serial| log.live.remove(serial).is_some()).collect();
-        for some in forgotten.chunks(FORGOTTEN_AT_ONCE) {
+        let pieces = forgotten.len().div_ceil(FORGOTTEN_AT_ONCE);
+        for (at, some) in forgotten.chunks(FORGOTTEN_AT_ONCE).enumerate() {
             let closed =
                 |serial: &u64| record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes()));
             let records: Vec<u8> = some.iter().flat_map(closed).collect();
-            log.append(&records, durably, For::Less)?;
+            log.append(&records, durably && at + 1 == pieces, For::Less)?;
             log.records += some.len() - 1;
         }
         if forgotten.is_empty() {
@@ -316,6 +349,11 @@ impl Journal {
     /// How many bytes of the file are durable: the end of the machine may take what is behind them.
     pub fn durable_len(&self) -> u64 {
         self.lock().durable
+    }
+
+    /// How often it has waited for the disk to make records durable.
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
     }
 
     // Rewrites the file when most of it is dead. The old file is used until the new one has taken its
@@ -358,6 +396,7 @@ impl Log {
         self.poisoned = written.is_err();
         if durably && !self.poisoned {
             self.durable = self.room.end();
+            self.syncs += 1;
         }
         self.records += 1;
         written
@@ -420,6 +459,8 @@ fn write_beside(
     Ok((file, room))
 }
 
+/// New names, or wishes to delete, in one write.
+const NEWS_AT_ONCE: usize = 256;
 /// Leases noted as broken by one append: a disk that is full has room for so many.
 const DOUBTS_AT_ONCE: usize = 512;
 const MAGIC: &[u8] = b"LFOPENS1";

@@ -371,7 +371,8 @@ fn a_record_is_promised_only_after_its_flush() {
     let file = File::options().write(true).open("/dev/null").unwrap();
     let room = Room::of(0, &file);
     let durable = room.end();
-    let mut log = Log { file, room, live: BTreeMap::new(), records: 0, durable, poisoned: false };
+    let mut log =
+        Log { file, room, live: BTreeMap::new(), records: 0, durable, syncs: 0, poisoned: false };
     log.append(b"record", false, For::More).unwrap();
     log.append(b"record", true, For::More).unwrap_err();
     log.append(b"record", false, For::More).expect_err("what the file has is unknown from here on");

@@ -72,6 +72,8 @@ pub(super) struct Peer {
     pub(super) failing_flush: AtomicU64,
     /// What the server says of the file.
     pub(super) promise: Mutex<Promise>,
+    /// What the server says that the control side comes back to while it unmaps.
+    pub(super) promise_after_unmap: Mutex<Option<Promise>>,
     /// The caller asked for more than any promise.
     pub(super) asks_for_more: AtomicBool,
     /// The operations in the answer to MAP.
@@ -144,6 +146,7 @@ impl Peer {
             commits: Mutex::default(),
             failing_flush: AtomicU64::new(0),
             promise: Mutex::new(Promise { class: DurabilityClass::Volatile, is_emulated: true }),
+            promise_after_unmap: Mutex::new(None),
             asks_for_more: AtomicBool::new(false),
             operations: Mutex::new(PeerOperations::all()),
             length_missing: AtomicU64::new(0),
@@ -350,6 +353,9 @@ impl Control<Cues> for Fake {
         self.works()?;
         self.0.unmaps.fetch_add(1, Ordering::SeqCst);
         self.0.ask(Ask::Deregister);
+        if let Some(other) = self.0.promise_after_unmap.lock().unwrap().take() {
+            *self.0.promise.lock().unwrap() = other;
+        }
         Ok(())
     }
 

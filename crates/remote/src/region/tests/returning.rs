@@ -3,10 +3,11 @@
 use std::time::SystemTime;
 
 use basics::{Clock, ManualClock};
+use pmem::DurabilityClass;
 use rdma::{PeerOperations, PollPolicy};
 
 use super::*;
-use crate::region::{MAP_PAUSE_MAX, MAP_PAUSE_MIN};
+use crate::region::{MAP_PAUSE_MAX, MAP_PAUSE_MIN, Promise};
 
 #[test]
 fn a_region_returns_to_push_mode_after_a_pause_that_grows_while_it_fails() {
@@ -117,4 +118,29 @@ fn a_read_that_was_answered_keeps_its_bytes_when_push_mode_ends() {
     let mut out = [0; 50];
     assert_eq!(region.finish(&mut out).unwrap().value, 50);
     assert_eq!(out, [5; 50], "those of the time of its answer");
+}
+
+#[test]
+fn a_commit_that_was_answered_succeeds_though_its_region_cannot_be_returned() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    let commit = region.submit_write_commit(0, &[1; 8]).unwrap();
+    peer.recall();
+    // One look takes the answer, and then fails to end the mapping.
+    peer.smb_fails.store(true, Ordering::SeqCst);
+    assert_eq!(region.finish(&mut []).unwrap().ticket, commit);
+    assert!(matches!(region.write(0, &[2; 8]), Err(RegionError::Broken)));
+    assert!(region.lost().is_empty());
+}
+
+#[test]
+fn the_path_names_the_class_of_the_server_that_answered_the_unmapping() {
+    let other = Promise { class: DurabilityClass::Storage, is_emulated: false };
+    let peer = Peer::start();
+    let mut region = peer.region();
+    *peer.promise_after_unmap.lock().unwrap() = Some(other);
+    peer.recall();
+    region.write(0, &[1; 8]).unwrap();
+    let path = region.path();
+    assert!(matches!(path, Path::Messages { promise: Some(now), .. } if *now == other), "{path}");
 }

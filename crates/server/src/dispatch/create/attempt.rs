@@ -7,8 +7,8 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use tree::{
-    Anew, DosAttributes, Entry, Found, Metadata, Reach, Share, ShareError, SharePath, StreamPart,
-    folded,
+    Anew, DosAttributes, Entry, Found, MayWait, Metadata, Reach, Share, ShareError, SharePath,
+    StreamPart, folded,
 };
 
 use super::enter::{Entered, enter, new_record};
@@ -29,8 +29,9 @@ pub(super) fn attempt(
     share: &Arc<Share>,
     wish: &Wish,
     reach: Reach,
+    may_wait: Option<MayWait>,
 ) -> Result<Attempt, NtStatus> {
-    match look_up(files, share, wish, reach) {
+    match look_up(files, share, (wish, reach), may_wait) {
         Ok(Some(attempted)) => Ok(attempted),
         Ok(None) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         // What was found lost its name before it was ours: what the name means now has to be looked up.
@@ -43,8 +44,8 @@ pub(super) fn attempt(
 fn look_up(
     files: &Arc<Files>,
     share: &Arc<Share>,
-    wish: &Wish,
-    reach: Reach,
+    (wish, reach): (&Wish, Reach),
+    may_wait: Option<MayWait>,
 ) -> Result<Option<Attempt>, NtStatus> {
     if wish.overwrites() && !share.is_read_only() {
         wish.may_overwrite()?;
@@ -74,7 +75,7 @@ fn look_up(
             Attempt::Farther
         }
         (Some(found), _) => {
-            open_existing(files, share, (wish, reach), &found, located.path, &seen)?
+            open_existing(files, share, (wish, reach, may_wait), &found, located.path, &seen)?
         }
         (None, _) => match before {
             Some(before) => fresh::create(files, share, wish, located.path, before)?,
@@ -87,7 +88,7 @@ fn look_up(
 fn open_existing(
     files: &Arc<Files>,
     share: &Arc<Share>,
-    (wish, reach): (&Wish, Reach),
+    (wish, reach, may_wait): (&Wish, Reach, Option<MayWait>),
     found: &Found,
     path: SharePath,
     seen: &Seen,
@@ -110,8 +111,8 @@ fn open_existing(
     let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = files.nodes.node(found.key);
-    if evict(files, &node, wish)? {
-        return Ok(Attempt::Again);
+    if let Some(instead) = evict(files, &node, wish, may_wait)? {
+        return Ok(instead);
     }
     if let Some(wait) = stream::break_handles(wish, sharing, &node, reach) {
         return Ok(wait);
@@ -152,9 +153,14 @@ pub(super) fn conclude(
 }
 
 // MS-SMB2 §3.3.5.9.13: an application that comes up on another machine takes its files with it.
-// True if opens were closed.
-fn evict(files: &Arc<Files>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
-    let Some(instance) = &wish.instance else { return Ok(false) };
+// `Again`: opens were closed. The log of opens learns of that, wherever the share is: for who may wait.
+fn evict(
+    files: &Arc<Files>,
+    node: &Node,
+    wish: &Wish,
+    may_wait: Option<MayWait>,
+) -> Result<Option<Attempt>, NtStatus> {
+    let Some(instance) = &wish.instance else { return Ok(None) };
     let mut evicted = Vec::new();
     for record in &node.lock().opens {
         let Some(other) = record.instance.as_ref().filter(|other| instance.succeeds(other)) else {
@@ -166,14 +172,20 @@ fn evict(files: &Arc<Files>, node: &Node, wish: &Wish) -> Result<bool, NtStatus>
         }
         evicted.extend(record.open.upgrade());
     }
-    let is_any = !evicted.is_empty();
-    for open in evicted {
-        let orphan = files.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
-        if open.wrest() || orphan.is_some() {
-            closing::close_all(files, vec![open]);
-        }
+    if evicted.is_empty() {
+        return Ok(None);
     }
-    Ok(is_any)
+    let Some(may_wait) = may_wait else { return Ok(Some(Attempt::Farther)) };
+    // Whose client comes back meanwhile waits for the outcome.
+    let mut on_their_way = Vec::new();
+    evicted.retain(|open| {
+        let orphan = files.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
+        let is_ours = open.wrest() || orphan.is_some();
+        on_their_way.extend(orphan);
+        is_ours
+    });
+    closing::close_all(files, evicted, may_wait);
+    Ok(Some(Attempt::Again))
 }
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use smb::FileId;
 use smb::create::LeaseKey;
 use tracing::warn;
-use tree::InlineIo;
 
 use super::admit::Admission;
 use super::open::persist_opened;
@@ -69,7 +68,7 @@ pub(super) async fn grant_return(
     open: &Arc<Open>,
     granted: Option<Granted>,
 ) -> Option<Durable> {
-    let keeps = admission.share.journal().is_some()
+    let keeps = admission.share.keeps_journal()
         && !open.entry.is_directory()
         && !open.entry.is_stream()
         && admission.wish.path.is_presentable();
@@ -89,8 +88,8 @@ async fn write_down(
     granted: Option<Granted>,
 ) -> Option<Durable> {
     let noted = Arc::clone(open);
-    let work = move || {
-        let journal = noted.tree.share().and_then(|share| share.journal());
+    let work = move |may_wait| {
+        let journal = noted.tree.share().and_then(|share| share.journal(may_wait));
         let nobody = || std::io::Error::other("nobody in particular has opened it");
         let journal = journal.ok_or_else(nobody)?;
         // Nobody renames it before it is noted.
@@ -105,11 +104,11 @@ async fn write_down(
         persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
         journal.open_durably(note)?;
         if let Some(share) = noted.tree.share() {
-            persistent::check_note(&noted, share);
+            persistent::check_note(&noted, share, may_wait);
         }
         Ok(())
     };
-    match call.blocking(InlineIo::CachedReads, work).await {
+    match call.waiting(work).await {
         Ok(Ok(())) => Some(durable),
         Ok(Err(error)) => {
             warn!(serial = open.serial.0, %error, "an open is not persistent");

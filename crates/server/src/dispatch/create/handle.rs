@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smb::{FileId, NtStatus};
 use tracing::debug;
-use tree::InlineIo;
 
 use super::admit::{self, Admitted};
 use super::{answer, grant, open, reconnect};
@@ -40,8 +39,7 @@ pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         // Closed while it was being noted, by who did not know of the note.
         if durable.persistent && open.node.lock().record(open.serial).is_none() {
             let open = Arc::clone(&open);
-            call.blocking(InlineIo::CachedReads, move || open.forget_note(Ending::Otherwise))
-                .await?;
+            call.waiting(move |may_wait| open.forget_note(Ending::Otherwise, may_wait)).await?;
         }
     }
     answer::answer(call, &admission, (&open, &metadata), (granted, durable), out);

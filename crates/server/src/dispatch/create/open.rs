@@ -97,8 +97,8 @@ async fn settle(
             }
             false => None,
         };
-        let work = move || attempt::attempt(&files, &share_too, &wish_too, reach);
-        let attempted = call.blocking(inline, work).await??;
+        let work = move |may_wait| attempt::attempt(&files, &share_too, &wish_too, reach, may_wait);
+        let attempted = call.somewhere(inline, work).await??;
         // What it waits for from here on may wait for them.
         drop((held, scan));
         match attempted {
@@ -107,6 +107,7 @@ async fn settle(
             Attempt::Farther => reach = reach.farther(),
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
+            Attempt::WrittenAgain(ended) => call.wait(ended).await?,
             Attempt::Moving(path) => {
                 let core = &call.core;
                 call.wait(core.files.nodes.takings.settled(share, &path)).await?;
@@ -192,7 +193,7 @@ async fn discard(call: &Call, open: Arc<Open>) {
 /// Nobody is to get what was opened. Waited for: who takes the place of the session relies on it.
 pub(super) async fn close(call: &Call, open: Arc<Open>) {
     let files = Arc::clone(&call.core.files);
-    let closed = call.blocking(InlineIo::CachedReads, move || log_close(&open, open.close(&files)));
+    let closed = call.waiting(move |may_wait| log_close(&open, open.close(&files, may_wait)));
     // It fails when the server stops: then everything is closed.
     let _ = closed.await;
 }

@@ -91,8 +91,8 @@ async fn bring_back(call: &Call, tree: &Arc<Tree>, serial: OpenSerial) -> Result
         return Ok(());
     }
     let (core, share_too) = (Arc::clone(&call.core), Arc::clone(share));
-    let work = move || core.restorer().restore_one(&share_too, serial);
-    call.blocking(InlineIo::CachedReads, work).await?;
+    let work = move |may_wait| core.restorer(may_wait).restore_one(&share_too, serial);
+    call.waiting(work).await?;
     if share.left_over().has(serial.0, user) {
         return Err(NtStatus::FILE_NOT_AVAILABLE);
     }

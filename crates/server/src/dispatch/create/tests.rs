@@ -11,7 +11,7 @@ use smb::create::{
 };
 use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
-use tree::{Reach, SharePath};
+use tree::{MayWait, Reach, SharePath};
 
 use super::attempt;
 use super::enter::{self, Entered};
@@ -19,6 +19,7 @@ use super::outcome::Attempt;
 use super::stream;
 use super::wish::Wish;
 use crate::access::MayRemove;
+use crate::connections::Agreed;
 use crate::push::tests::rig::Rig;
 use crate::state::caching::{Caching, Intent};
 use crate::state::lease::Owner;
@@ -268,7 +269,8 @@ async fn no_stream_is_opened_while_its_file_is_emptied() {
     let entered = enter::enter(&core.files, &node, &empties, record, &seen).unwrap();
     assert!(matches!(entered, Entered::Now(Some(_))));
     let makes = wish_of(&rig, request("f:s", 2), CreateDisposition::CREATE);
-    let attempt = || attempt::attempt(&core.files, &share, &makes, Reach::Everywhere).unwrap();
+    let attempt =
+        || attempt::attempt(&core.files, &share, &makes, Reach::Everywhere, None).unwrap();
     assert!(matches!(attempt(), Attempt::Going(of) if Arc::ptr_eq(&of, &node)));
     drop(entered);
     assert!(matches!(attempt(), Attempt::Done(_)));
@@ -336,7 +338,7 @@ async fn handles_of_many_streams_are_asked_back_on_a_thread() {
     let held = rig.session().open(file.id.persistent, file.id.volatile).unwrap();
     let deletes = wish(&rig, "f", 1);
     let sharing = deletes.sharing(AccessMask::FILE_GENERIC_READ);
-    let attempt = |reach| attempt::attempt(&core.files, &share, &deletes, reach).unwrap();
+    let attempt = |reach| attempt::attempt(&core.files, &share, &deletes, reach, None).unwrap();
     let holds = (0..stream::HOLDS_INLINE_MAX + 1)
         .map(|_| StreamHold::new(core.files.next_serial(), sharing));
     held.node.lock().streams.extend(holds);
@@ -344,6 +346,44 @@ async fn handles_of_many_streams_are_asked_back_on_a_thread() {
         assert!(matches!(attempt(reach), Attempt::Farther));
     }
     assert!(matches!(attempt(Reach::Everywhere), Attempt::Done(_)));
+}
+
+#[tokio::test]
+async fn an_application_that_takes_a_file_over_waits_for_the_log_where_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::with_log(&dir.path().join("opens"));
+    let moves = CreateRequestContext::AppInstanceId(Guid([5; 16]));
+    let kept = |number| {
+        let create_guid = Guid([number; 16]);
+        let kept = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid };
+        CreateRequestContext::DurableV2(kept)
+    };
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let log = || share.journal(MayWait::here()).unwrap();
+    let mut serials = Vec::new();
+    for number in 1..=20 {
+        let how = CreateDisposition::OPEN_IF;
+        let open = |request: &mut CreateRequest<'_>| request.contexts.push(moves.clone());
+        let pdu = rig.create_as("f", 1, how, kept(number), |asked, _, _| open(asked)).await;
+        serials.push(CreateResponse::parse(&pdu.unwrap()).unwrap().file_id.persistent);
+    }
+    assert!(serials.iter().all(|serial| log().has(*serial)));
+    // The application is at another client now.
+    let (session, next) = (rig.session(), core.files.next_serial());
+    let there = Agreed { client_guid: [2; 16], ..session.agreed };
+    let mut again = request("f", 2);
+    again.options = CreateOptions::empty();
+    again.contexts.extend([kept(99), moves.clone()]);
+    let tree = &session.all_trees()[0];
+    let wish = Wish::check(&again, tree, &there, &session.identity, next).unwrap();
+    let attempt = |reach, may_wait| attempt::attempt(&core.files, &share, &wish, reach, may_wait);
+    let on_the_spot = share.reach_on_the_spot().unwrap();
+    assert!(matches!(attempt(on_the_spot, None), Ok(Attempt::Farther)));
+    assert!(serials.iter().all(|serial| log().has(*serial)));
+    let syncs = log().syncs();
+    assert!(matches!(attempt(on_the_spot.farther(), Some(MayWait::here())), Ok(Attempt::Again)));
+    assert!(!serials.iter().any(|serial| log().has(*serial)));
+    assert_eq!(log().syncs(), syncs + 1, "however many it takes over");
 }
 
 /// To open the stream `name` with nothing cached, making it.
@@ -384,7 +424,8 @@ async fn no_stream_is_opened_while_its_file_is_renamed() {
     for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN] {
         let claimed = core.files.nodes.makings.claim_file(&share, &path, found.key);
         let opens = wish_of(&rig, makes_stream("f:s"), disposition);
-        let attempt = || attempt::attempt(&core.files, &share, &opens, Reach::Everywhere).unwrap();
+        let attempt =
+            || attempt::attempt(&core.files, &share, &opens, Reach::Everywhere, None).unwrap();
         assert!(matches!(attempt(), Attempt::Making { .. }));
         drop(claimed);
         assert!(matches!(attempt(), Attempt::Done(_)));

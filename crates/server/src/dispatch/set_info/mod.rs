@@ -18,7 +18,7 @@ use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use tracing::warn;
-use tree::{BasicChange, DosAttributes, InlineIo, Naming, Share, SharePath};
+use tree::{BasicChange, DosAttributes, InlineIo, MayWait, Naming, Share, SharePath};
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
@@ -261,12 +261,15 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         call.recall(&open.node, RecallReason::UNLINK, in_the_way).await?;
     }
     let wished = Arc::clone(open);
-    let work = move || change_wish(&wished, delete.then_some(leave));
-    let is_noted = |record: &OpenRecord| record.share.journal().is_some();
+    let work = move |may_wait| change_wish(&wished, delete.then_some(leave), may_wait);
     // Who makes something in a directory is waited for.
     let is_much = open.entry.is_directory() || open.node.lock().opens.iter().any(is_noted);
     let inline = InlineIo::Everything.unless(is_much);
-    call.blocking(inline, work).await??;
+    match call.somewhere(inline, work.clone()).await? {
+        // Opened meanwhile through a share that keeps a log.
+        Err(NtStatus::RETRY) => call.somewhere(InlineIo::CachedReads, work).await??,
+        changed => changed?,
+    }
     if delete {
         // Behind the wish: from then on nothing is opened by the name, nor a stream. The answers are not waited for: the name
         // goes with the last of them.
@@ -299,12 +302,16 @@ fn may_go(
     Ok(())
 }
 
-fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
+fn change_wish(
+    open: &Open,
+    wish: Option<MayRemove>,
+    may_wait: Option<MayWait>,
+) -> Result<(), NtStatus> {
     match wish {
-        Some(leave) => ask_to_go(open, leave, || stays_empty(open)),
+        Some(leave) => ask_to_go(open, leave, may_wait, || stays_empty(open)),
         None => {
             take_back(open)?;
-            note_wishes(open)
+            note_wishes(open, may_wait)
         }
     }
 }
@@ -314,6 +321,7 @@ fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
 fn ask_to_go(
     open: &Open,
     leave: MayRemove,
+    may_wait: Option<MayWait>,
     stays_empty: impl FnOnce() -> Result<bool, NtStatus>,
 ) -> Result<(), NtStatus> {
     let on_close = {
@@ -335,7 +343,7 @@ fn ask_to_go(
         on_close
     };
     let asked = match stays_empty() {
-        Ok(true) => note_wishes(open),
+        Ok(true) => note_wishes(open, may_wait),
         Ok(false) => Err(NtStatus::DIRECTORY_NOT_EMPTY),
         Err(status) => Err(status),
     };
@@ -363,8 +371,17 @@ fn take_back(open: &Open) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn note_wishes(open: &Open) -> Result<(), NtStatus> {
-    wish_notes::write_durably(&open.node).map_err(|error| {
+fn is_noted(record: &OpenRecord) -> bool {
+    record.share.keeps_journal()
+}
+
+// `RETRY`: a log has to learn of it, and this thread may not wait for that.
+fn note_wishes(open: &Open, may_wait: Option<MayWait>) -> Result<(), NtStatus> {
+    let Some(may_wait) = may_wait else {
+        let is_noted = open.node.lock().opens.iter().any(is_noted);
+        return if is_noted { Err(NtStatus::RETRY) } else { Ok(()) };
+    };
+    wish_notes::write_durably(&open.node, may_wait).map_err(|error| {
         warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
         status_of_log(&error)
     })

@@ -9,7 +9,7 @@ use smb::NtStatus;
 use smb::info::Rename;
 use tracing::warn;
 use tree::journal::Journal;
-use tree::{InlineIo, Naming, Replace, ShareError, SharePath};
+use tree::{InlineIo, MayWait, Naming, Replace, ShareError, SharePath};
 
 use super::given::NameToGive;
 use super::handles::yield_streams;
@@ -65,8 +65,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         target.enter_directory(call, &to).await?;
         // What is noted is on a disk. A file that is replaced gives back its pages, and what is below a directory
         // that is moved up is looked at for links.
-        let is_noted =
-            files.overlapping(&target.share).iter().any(|share| share.journal().is_some());
+        let is_noted = files.overlapping(&target.share).iter().any(|share| share.keeps_journal());
         let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
         // What is not there in a directory that was looked at needs no look.
         let elsewhere = (to.parent() != target.from.parent()).then_some(&to);
@@ -87,8 +86,10 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             _may_rename: may_rename,
         };
         let files = Arc::clone(files);
-        let work = move || name.give(&files, || renaming.carry_out(leave));
-        let given = match call.changing(open, inline, work).await? {
+        let work = move |may_wait| name.give(&files, || renaming.carry_out(leave, may_wait));
+        let given = match call.changing_somewhere(open, inline, work).await? {
+            // A share that keeps a log has come meanwhile.
+            Err(ShareError::WouldBlock) => continue,
             Err(ShareError::Exists) if target.replace.is_some() => continue,
             renamed => renamed.or_status()?,
         };
@@ -113,7 +114,7 @@ struct Renaming {
 
 impl Renaming {
     // Blocks. Says whether the file, or one below the directory, is mapped for push or written through.
-    fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
+    fn carry_out(self, leave: MayRemove, may_wait: Option<MayWait>) -> Result<bool, ShareError> {
         let Self { files, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
         // What is open below is asked for again now that nothing more is opened there.
@@ -124,7 +125,12 @@ impl Renaming {
             return Err(ShareError::AccessDenied);
         }
         let shares = files.overlapping(share);
-        let logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
+        if may_wait.is_none() && shares.iter().any(|share| share.keeps_journal()) {
+            return Err(ShareError::WouldBlock);
+        }
+        let logs: Vec<_> = may_wait.map_or_else(Vec::new, |may_wait| {
+            shares.iter().filter_map(|share| share.journal(may_wait)).collect()
+        });
         let _names = Journal::hold_names_of(logs.iter().copied());
         let noted = self.renamed();
         // Who has it open through a share that it would leave would not find it again.
@@ -133,7 +139,7 @@ impl Renaming {
         }
         if !logs.is_empty() {
             // Noted before and not after: a crash in between leaves the file where the note says it was.
-            self.note(&noted, Moves::Begin);
+            self.note(&noted, Moves::Begin, may_wait);
         }
         let renamed = share.rename(leave, from, to, open.node.key(), self.replace);
         let mut is_mapped = false;
@@ -154,34 +160,44 @@ impl Renaming {
                 is_mapped |= files.nodes.owes_names_below(share, to);
             }
         } else if !logs.is_empty() {
-            self.note(&noted, Moves::End);
+            self.note(&noted, Moves::End, may_wait);
         }
         renamed.map(|()| is_mapped)
     }
 
     // Persistent opens are found again by the name they are about to get, or else by the one they have, which
-    // is durable before another one is noted: of two renames a crash may take back both.
-    fn note(&self, renamed: &[Named], moves: Moves) {
-        for named in renamed {
-            let serial = named.serial;
-            let journal = named.share.journal().filter(|journal| journal.has(serial.0));
-            let Some(journal) = journal else { continue };
-            let (path, durable) = match moves {
-                Moves::Begin => {
-                    let open = named.open.upgrade();
-                    let durable = open.map_or(Ok(()), |open| persist::persist_name(&open));
-                    (named.moved(&self.target.share, &self.target.from, &self.to), durable)
-                }
-                Moves::End => (None, Ok(())),
-            };
-            let path = path.as_ref().unwrap_or(&named.path);
-            if let Err(status) = durable {
-                warn!(serial = serial.0, %status, "a crash may lose a persistent open");
-            }
-            if let Err(error) = journal.move_durably(serial.0, &path.to_wire()) {
-                warn!(serial = serial.0, %error, "a crash will lose a persistent open");
+    // is durable before another one is noted: of two renames a crash may take back both. One wait for the disk for each log.
+    fn note(&self, renamed: &[Named], moves: Moves, may_wait: Option<MayWait>) {
+        let Some(may_wait) = may_wait else { return };
+        let mut renamed: Vec<&Named> = renamed.iter().collect();
+        renamed.sort_by_key(|named| Arc::as_ptr(&named.share));
+        for of_share in renamed.chunk_by(|one, other| Arc::ptr_eq(&one.share, &other.share)) {
+            let Some(journal) = of_share[0].share.journal(may_wait) else { continue };
+            let noted = of_share.iter().filter(|named| journal.has(named.serial.0));
+            let news: Vec<(u64, String)> = noted
+                .map(|named| (named.serial.0, self.name_to_note(named, moves).to_wire()))
+                .collect();
+            if let Err(error) = journal.move_all_durably(&news) {
+                let (count, first) = (news.len(), news.first());
+                warn!(count, ?first, %error, "a crash will lose persistent opens");
             }
         }
+    }
+
+    fn name_to_note(&self, named: &Named, moves: Moves) -> SharePath {
+        let to = match moves {
+            Moves::Begin => {
+                let open = named.open.upgrade();
+                let durable = open.map_or(Ok(()), |open| persist::persist_name(&open));
+                if let Err(status) = durable {
+                    let serial = named.serial.0;
+                    warn!(serial, %status, "a crash may lose a persistent open");
+                }
+                named.moved(&self.target.share, &self.target.from, &self.to)
+            }
+            Moves::End => None,
+        };
+        to.unwrap_or_else(|| named.path.clone())
     }
 
     // Whatever is open by the name that goes, and below a directory, which only the rules of POSIX move under

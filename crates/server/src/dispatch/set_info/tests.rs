@@ -10,7 +10,7 @@ use smb::create::{
 };
 use smb::info::FileAttributes;
 use smb::{Command, Name};
-use tree::SharePath;
+use tree::{MayWait, SharePath};
 
 use super::{ask_to_go, change_wish};
 use crate::access::MayRemove;
@@ -47,21 +47,21 @@ async fn a_deletion_that_is_refused_leaves_other_handles_their_own() {
     for is_asked_first in [true, false] {
         let (one, other) = (open(&rig).await, open(&rig).await);
         if is_asked_first {
-            let refused = ask_to_go(&one, LEAVE, || {
-                ask_to_go(&other, LEAVE, || Ok(true)).unwrap();
+            let refused = ask_to_go(&one, LEAVE, None, || {
+                ask_to_go(&other, LEAVE, None, || Ok(true)).unwrap();
                 Ok(false)
             });
             assert_eq!(refused, NOT_EMPTY);
         } else {
-            let granted = ask_to_go(&other, LEAVE, || {
-                assert_eq!(ask_to_go(&one, LEAVE, || Ok(false)), NOT_EMPTY);
+            let granted = ask_to_go(&other, LEAVE, None, || {
+                assert_eq!(ask_to_go(&one, LEAVE, None, || Ok(false)), NOT_EMPTY);
                 Ok(true)
             });
             assert_eq!(granted, Ok(()));
         }
-        one.close(&rig.core.files).unwrap();
+        one.close(&rig.core.files, MayWait::here()).unwrap();
         assert!(is_there(), "another handle is open");
-        other.close(&rig.core.files).unwrap();
+        other.close(&rig.core.files, MayWait::here()).unwrap();
         assert!(!is_there(), "asked first: {is_asked_first}");
     }
 }
@@ -70,14 +70,14 @@ async fn a_deletion_that_is_refused_leaves_other_handles_their_own() {
 async fn a_deletion_refused_to_all_who_ask_is_nobodys() {
     let rig = Rig::new();
     let (one, other) = (open(&rig).await, open(&rig).await);
-    let refused = ask_to_go(&one, LEAVE, || {
-        ask_to_go(&other, LEAVE, || Ok(false)).unwrap_err();
+    let refused = ask_to_go(&one, LEAVE, None, || {
+        ask_to_go(&other, LEAVE, None, || Ok(false)).unwrap_err();
         // Nor that of a handle that has gone meanwhile.
-        one.close(&rig.core.files).unwrap();
+        one.close(&rig.core.files, MayWait::here()).unwrap();
         Ok(false)
     });
     assert_eq!(refused, Err(NtStatus::DIRECTORY_NOT_EMPTY));
-    other.close(&rig.core.files).unwrap();
+    other.close(&rig.core.files, MayWait::here()).unwrap();
     assert!(rig.dir.path().join("d").exists());
 }
 
@@ -94,7 +94,7 @@ async fn a_deletion_waits_for_a_file_made_by_the_directorys_next_name() {
     let is_made = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
-            let asked = change_wish(&open, Some(LEAVE));
+            let asked = change_wish(&open, Some(LEAVE), None);
             assert!(is_made.load(Ordering::SeqCst), "it has not waited");
             asked
         });

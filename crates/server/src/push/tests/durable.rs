@@ -53,6 +53,26 @@ fn a_reconnect_waits_until_no_operation_touches_old_registrations() {
 }
 
 #[test]
+fn a_reconnect_waits_for_regions_of_the_other_opens_of_its_lease() {
+    run(async {
+        let mut rig = Rig::new();
+        let open = rig.open_with("f", 1, durable()).await.unwrap();
+        // Not durable: it is closed with its connection, and its regions end meanwhile.
+        let beside = rig.open("f", 1).await;
+        rig.map(beside, 0, PAGE).await.unwrap();
+        rig.engine.hold();
+        rig.reconnect();
+        let again = DurableReconnectV2 { file_id: open.id, create_guid: GUID, persistent: false };
+        let context = CreateRequestContext::DurableReconnectV2(again);
+        let mut back = Box::pin(rig.open_with("f", 1, context));
+        assert_waits!(back);
+        rig.engine.release();
+        back.await.unwrap();
+        assert_eq!(rig.registered(), 0);
+    });
+}
+
+#[test]
 #[expect(
     clippy::await_holding_invalid_type,
     reason = "the test is that the reconnect waits for it"

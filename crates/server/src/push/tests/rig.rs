@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,7 +31,7 @@ use smb::{
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tree::{Body, CommonNames, Share, ShareConfig};
+use tree::{Body, CommonNames, MayWait, Share, ShareConfig};
 
 use crate::access;
 use crate::access::Target;
@@ -61,7 +61,7 @@ impl Rig {
     pub(crate) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.files.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
-        self.core.end_session(old);
+        self.core.end_session(old, MayWait::here());
         self.channel = channel;
         self.tree = tree;
     }
@@ -95,19 +95,28 @@ impl Rig {
 
     /// A share in a directory of its own in `parent`.
     pub(crate) fn on(parent: &str, grace: Duration) -> Self {
-        Self::of_share(parent, grace, Clock::host(), |_| {}, |_| {})
+        Self::of_share(parent, graced(grace), Clock::host(), |_| {}, |_| {})
+    }
+
+    /// A share in a directory of its own in `parent`, with other settings.
+    pub(crate) fn of(
+        parent: &str,
+        policy: PushPolicy,
+        configure: impl FnOnce(&mut ShareConfig),
+    ) -> Self {
+        Self::of_share(parent, policy, Clock::host(), configure, |_| {})
     }
 
     /// A share in memory, by this clock.
     pub(crate) fn at(clock: Clock) -> Self {
-        Self::of_share("/dev/shm", Duration::from_secs(3600), clock, |_| {}, |_| {})
+        Self::of_share("/dev/shm", graced(Duration::from_secs(3600)), clock, |_| {}, |_| {})
     }
 
     /// A share in memory, whose persistent opens are in this log.
     pub(crate) fn with_log(log: &Path) -> Self {
         let keep = |share: &mut ShareConfig| share.persistent_opens = Some(log.to_owned());
         let open = |share: &mut Share| share.take_over().unwrap();
-        Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), keep, open)
+        Self::of_share("/dev/shm", graced(Duration::from_secs(3600)), Clock::host(), keep, open)
     }
 
     /// A share in memory, with a node `device` that stands for a medium.
@@ -121,8 +130,13 @@ impl Rig {
     }
 
     fn with_node(show: impl FnOnce(&mut Share)) -> Self {
-        let rig =
-            Self::of_share("/dev/shm", Duration::from_secs(3600), Clock::host(), |_| {}, show);
+        let rig = Self::of_share(
+            "/dev/shm",
+            graced(Duration::from_secs(3600)),
+            Clock::host(),
+            |_| {},
+            show,
+        );
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -131,7 +145,7 @@ impl Rig {
 
     fn of_share(
         parent: &str,
-        grace: Duration,
+        policy: PushPolicy,
         clock: Clock,
         configure: impl FnOnce(&mut ShareConfig),
         change: impl FnOnce(&mut Share),
@@ -154,11 +168,7 @@ impl Rig {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(
-                PushPolicy { grace, ..PushPolicy::default() },
-                clock,
-                Handle::current(),
-            ),
+            push: Push::new(policy, clock, Handle::current()),
             runtime: Handle::current(),
             first_serial: 1,
         }));
@@ -230,16 +240,29 @@ impl Rig {
         disposition: CreateDisposition,
         context: CreateRequestContext<'static>,
     ) -> Result<Vec<u8>, NtStatus> {
+        self.create_as(name, key, disposition, context, |_, _, _| ()).await
+    }
+
+    /// The same with another request.
+    pub(crate) async fn create_as(
+        &self,
+        name: &str,
+        key: u8,
+        disposition: CreateDisposition,
+        context: CreateRequestContext<'static>,
+        change: impl FnOnce(&mut CreateRequest<'_>, &mut Lease, &mut PushRequest),
+    ) -> Result<Vec<u8>, NtStatus> {
         let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
         let version = LeaseVersion::V2 { parent: None, epoch: 0 };
-        let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
-        let push = PushRequest {
+        let mut lease =
+            Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
+        let mut push = PushRequest {
             rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
             durability: Durability::ANY,
             accept_emulated: true,
             regions_max: 1,
         };
-        let request = CreateRequest {
+        let mut request = CreateRequest {
             oplock_level: OplockLevel::LEASE,
             impersonation: ImpersonationLevel::IMPERSONATION,
             desired_access: AccessMask::FILE_GENERIC_READ
@@ -250,12 +273,11 @@ impl Rig {
             disposition,
             options: CreateOptions::empty(),
             name: Name::new(name).unwrap(),
-            contexts: vec![
-                CreateRequestContext::Lease(lease),
-                CreateRequestContext::Push(push),
-                context,
-            ],
+            contexts: vec![context],
         };
+        change(&mut request, &mut lease, &mut push);
+        let asked = [CreateRequestContext::Lease(lease), CreateRequestContext::Push(push)];
+        request.contexts.splice(0..0, asked);
         self.ask(Command::CREATE, |out| request.emit(out)).await
     }
 
@@ -367,6 +389,10 @@ impl Rig {
     }
 }
 
+fn graced(grace: Duration) -> PushPolicy {
+    PushPolicy { grace, ..PushPolicy::default() }
+}
+
 fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) {
     let key = SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]);
     let (of_channel, signing) = key.divide(Lane::new().id(), 0);
@@ -404,12 +430,15 @@ pub(crate) struct TestEngine {
     last: AtomicU32,
     /// While true no deregistration ends.
     drain: watch::Sender<bool>,
+    /// As an adapter that reaches memory alone.
+    is_blind_to_files: AtomicBool,
 }
 
 impl Default for TestEngine {
     fn default() -> Self {
         let (registered, last) = (Mutex::default(), AtomicU32::new(0));
-        Self { registered, last, drain: watch::Sender::new(false) }
+        let (drain, is_blind_to_files) = (watch::Sender::new(false), AtomicBool::new(false));
+        Self { registered, last, drain, is_blind_to_files }
     }
 }
 
@@ -424,6 +453,11 @@ impl TestEngine {
         self.drain.send_replace(false);
     }
 
+    /// From now on it reaches memory alone, as an adapter does.
+    pub(crate) fn reach_memory_alone(&self) {
+        self.is_blind_to_files.store(true, Ordering::Relaxed);
+    }
+
     /// Bytes that the peer of the only region writes.
     pub(crate) fn place(&self, offset: u64, bytes: &[u8]) {
         let registered = self.registered.lock().unwrap();
@@ -434,7 +468,7 @@ impl TestEngine {
 
 impl Registrar for TestEngine {
     fn reaches_files(&self) -> bool {
-        true
+        !self.is_blind_to_files.load(Ordering::Relaxed)
     }
 
     fn register(

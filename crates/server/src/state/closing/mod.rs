@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use smb::create::AccessMask;
 use tracing::{debug, error, warn};
-use tree::{InlineIo, Share, ShareError};
+use tree::{InlineIo, MayWait, Share, ShareError};
 
 use super::caching::Intent;
 use super::files::Files;
@@ -23,24 +23,29 @@ impl Open {
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
     /// to be deleted and this was its last open. Its client may not know of it: nothing of it comes back after a crash.
     /// May block. The second call does nothing.
-    pub(crate) fn close(&self, files: &Files) -> Result<(), ShareError> {
-        self.end(files, Ending::Otherwise)
+    pub(crate) fn close(&self, files: &Files, may_wait: MayWait) -> Result<(), ShareError> {
+        self.end(files, Ending::Otherwise, may_wait)
     }
 
     /// [`Open::close`] for its own client, which does not ask for it again.
-    pub(crate) fn close_for_client(&self, files: &Files) -> Result<(), ShareError> {
-        self.end(files, Ending::ByItsClient)
+    pub(crate) fn close_for_client(
+        &self,
+        files: &Files,
+        may_wait: MayWait,
+    ) -> Result<(), ShareError> {
+        self.end(files, Ending::ByItsClient, may_wait)
     }
 
-    fn end(&self, files: &Files, ending: Ending) -> Result<(), ShareError> {
+    fn end(&self, files: &Files, ending: Ending, may_wait: MayWait) -> Result<(), ShareError> {
         if !self.begin_close() {
             return Ok(());
         }
         self.settle_changes();
-        self.leave(files, ending).map_or(Ok(()), |left| self.finish_leaving(left))
+        let left = self.leave(files, Some((ending, may_wait)));
+        left.map_or(Ok(()), |left| self.finish_leaving(left, may_wait))
     }
 
-    /// [`Open::close_for_client`] as far as it waits for nobody: where the wish to delete stays, a change is under way, or the removal
+    /// [`Open::close_for_client`] as far as it waits for nobody: where the log of opens has it, the wish to delete stays, a change is under way, or the removal
     /// of a name would wait, something is left for [`Open::finish_close`] on a thread that may wait.
     pub(crate) fn close_on_the_spot(
         &self,
@@ -49,10 +54,10 @@ impl Open {
         if !self.begin_close() {
             return ControlFlow::Break(Ok(()));
         }
-        if self.changes.try_write().is_none() {
+        if self.is_persistent() || self.changes.try_write().is_none() {
             return ControlFlow::Continue(Closing::Begun);
         }
-        let left = self.leave(files, Ending::ByItsClient);
+        let left = self.leave(files, None);
         let Some(left) = left else { return ControlFlow::Break(Ok(())) };
         let left = if left.leaves_wish() {
             ControlFlow::Continue(left)
@@ -65,15 +70,20 @@ impl Open {
     }
 
     /// The rest of a close by the client of the open. May block.
-    pub(crate) fn finish_close(&self, files: &Files, closing: Closing) -> Result<(), ShareError> {
+    pub(crate) fn finish_close(
+        &self,
+        files: &Files,
+        closing: Closing,
+        may_wait: MayWait,
+    ) -> Result<(), ShareError> {
         let left = match closing {
             Closing::Left(left) => Some(*left),
             Closing::Begun => {
                 self.settle_changes();
-                self.leave(files, Ending::ByItsClient)
+                self.leave(files, Some((Ending::ByItsClient, may_wait)))
             }
         };
-        left.map_or(Ok(()), |left| self.finish_leaving(left))
+        left.map_or(Ok(()), |left| self.finish_leaving(left, may_wait))
     }
 
     // No request begins a change from here on. `false`: somebody else closes it, or has.
@@ -85,25 +95,31 @@ impl Open {
         begins
     }
 
-    fn leave(&self, files: &Files, ending: Ending) -> Option<Left> {
+    // `noted`: how it ends, for the log of opens; `None` of one that is not there.
+    fn leave(&self, files: &Files, noted: Option<(Ending, MayWait)>) -> Option<Left> {
         files.observer.closing(self);
         self.set_used(&files.creates);
-        self.forget_note(ending);
+        let forget = || {
+            if let Some((ending, may_wait)) = noted {
+                self.forget_note(ending, may_wait);
+            }
+        };
+        forget();
         let keeps = self.keeps_directory();
         let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
         let left = self.node.leave(self.serial, leaving)?;
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
-        self.forget_note(ending);
+        forget();
         Some(left)
     }
 
-    fn finish_leaving(&self, left: Left) -> Result<(), ShareError> {
+    fn finish_leaving(&self, left: Left, may_wait: MayWait) -> Result<(), ShareError> {
         // Those that are left know of the wish that it leaves behind: what they only cache keeps the name no longer.
         let noted = match left.leaves_wish() {
             true => {
                 self.node.begin_breaks(self.owner, Intent::Unlink);
                 self.node.begin_breaks_of_streams(self.owner, Intent::Unlink, |_| true);
-                wish_notes::write_durably(&self.node)
+                wish_notes::write_durably(&self.node, may_wait)
             }
             false => Ok(()),
         };
@@ -163,13 +179,13 @@ impl Open {
     }
 
     /// It does not come back after a crash. Costs nothing the second time.
-    pub(crate) fn forget_note(&self, ending: Ending) {
+    pub(crate) fn forget_note(&self, ending: Ending, may_wait: MayWait) {
         if self.is_persistent()
             && let Some(share) = self.tree.share()
         {
             match ending {
-                Ending::ByItsClient => forget_lazily(share, self.serial.0),
-                Ending::Otherwise => forget_notes(share, &[self.serial.0]),
+                Ending::ByItsClient => forget_lazily(share, self.serial.0, may_wait),
+                Ending::Otherwise => forget_notes(share, &[self.serial.0], may_wait),
             }
         }
     }
@@ -198,8 +214,8 @@ pub(crate) enum Closing {
 }
 
 /// Opens that ended otherwise than by their clients do not come back after a crash. Blocks.
-pub(super) fn forget_notes(share: &Share, serials: &[u64]) {
-    let Some(journal) = share.journal() else { return };
+pub(super) fn forget_notes(share: &Share, serials: &[u64], may_wait: MayWait) {
+    let Some(journal) = share.journal(may_wait) else { return };
     if let Err(error) = journal.forget_durably(serials.iter().copied()) {
         // The log promises nothing more, and says so; nobody waits for it for ever.
         let (count, first) = (serials.len(), serials.first());
@@ -207,32 +223,33 @@ pub(super) fn forget_notes(share: &Share, serials: &[u64]) {
     }
 }
 
-fn forget_lazily(share: &Share, serial: u64) {
-    if let Some(Err(error)) = share.journal().map(|journal| journal.close(serial)) {
+// Its lock is held by those who wait for a disk, and now and then it is written anew.
+fn forget_lazily(share: &Share, serial: u64, may_wait: MayWait) {
+    if let Some(Err(error)) = share.journal(may_wait).map(|journal| journal.close(serial)) {
         warn!(serial, %error, "a closed open may come back after a crash");
     }
 }
 
 /// Closes opens whose client does not come back. May block.
-pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>) {
-    forget_all(&orphans);
+pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>, may_wait: MayWait) {
+    forget_all(&orphans, may_wait);
     for open in orphans {
         debug!(serial = open.serial.0, "a durable open is given up");
-        if let Err(error) = open.close(files) {
+        if let Err(error) = open.close(files, may_wait) {
             warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
         }
     }
 }
 
 /// The notes of opens that are about to be closed, with one wait for the disk for each log. May block.
-pub(crate) fn forget_all(opens: &[Arc<Open>]) {
+pub(crate) fn forget_all(opens: &[Arc<Open>], may_wait: MayWait) {
     let noted = opens.iter().filter(|open| open.is_persistent());
     let mut noted: Vec<_> =
         noted.filter_map(|open| Some((open.tree.share()?, open.serial.0))).collect();
     noted.sort_by_key(|(share, _)| Arc::as_ptr(share));
     for of_share in noted.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
         let serials: Vec<_> = of_share.iter().map(|(_, serial)| *serial).collect();
-        forget_notes(of_share[0].0, &serials);
+        forget_notes(of_share[0].0, &serials, may_wait);
     }
 }
 

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb::create::{CreateRequestContext, DurableRequestV2};
-use smb::{FileId, Guid};
+use smb::create::{CreateDisposition, CreateRequestContext, CreateResponse, DurableRequestV2};
+use smb::info::{FileInfoClass, Rename, RenameFlags};
+use smb::push::PushConnectionId;
+use smb::{FileId, Guid, Name};
 use tempfile::TempDir;
+use tree::MayWait;
 use tree::journal::{Journal, replay};
 
 use super::*;
@@ -40,13 +43,37 @@ impl Noted {
         (opened, open)
     }
 
+    /// Persistent opens of one file under one lease.
+    async fn open_many(&self, count: u8) -> Vec<Opened> {
+        let mut opened = Vec::new();
+        for number in 1..=count {
+            let kept = DurableRequestV2 {
+                timeout_ms: 0,
+                persistent: true,
+                create_guid: Guid([number; 16]),
+            };
+            let (how, context) =
+                (CreateDisposition::OPEN_IF, CreateRequestContext::DurableV2(kept));
+            let pdu = self.rig.create("f", 1, how, context).await.unwrap();
+            let id = CreateResponse::parse(&pdu).unwrap().file_id;
+            opened.push(Opened { id, connection: PushConnectionId(0) });
+        }
+        assert_eq!(self.left().len(), usize::from(count));
+        opened
+    }
+
+    /// How often the log has waited for the disk.
+    fn syncs(&self) -> u64 {
+        self.share().journal(MayWait::here()).unwrap().syncs()
+    }
+
     fn share(&self) -> Arc<Share> {
         Arc::clone(&self.rig.core.files.shares()[0])
     }
 
     /// The opens that would come back, had the machine lost what nobody had asked to be durable.
     fn left(&self) -> Vec<u64> {
-        left_of(&self.log, self.share().journal().unwrap())
+        left_of(&self.log, self.share().journal(MayWait::here()).unwrap())
     }
 }
 
@@ -65,7 +92,7 @@ async fn an_open_whose_time_was_over_does_not_come_back_whatever_the_machine_los
     let files = Arc::clone(&noted.rig.core.files);
     let (due, _) = files.orphans.take_due(files.now() + Duration::from_secs(3600));
     assert_eq!(due.len(), 1);
-    close_all(&files, due);
+    close_all(&files, due, MayWait::here());
     assert_eq!(noted.left(), []);
 }
 
@@ -73,7 +100,7 @@ async fn an_open_whose_time_was_over_does_not_come_back_whatever_the_machine_los
 async fn an_open_that_others_end_does_not_come_back_whatever_the_machine_lost() {
     let noted = Noted::new();
     let (_, open) = noted.open().await;
-    open.close(&noted.rig.core.files).unwrap();
+    open.close(&noted.rig.core.files, MayWait::here()).unwrap();
     assert_eq!(noted.left(), []);
 }
 
@@ -81,9 +108,9 @@ async fn an_open_that_others_end_does_not_come_back_whatever_the_machine_lost() 
 async fn an_open_that_its_client_closes_waits_for_no_disk() {
     let noted = Noted::new();
     let (opened, _) = noted.open().await;
-    let durable = noted.share().journal().unwrap().durable_len();
+    let durable = noted.share().journal(MayWait::here()).unwrap().durable_len();
     noted.rig.close(opened.id).await;
-    assert_eq!(noted.share().journal().unwrap().durable_len(), durable);
+    assert_eq!(noted.share().journal(MayWait::here()).unwrap().durable_len(), durable);
     let written = std::fs::read(&noted.log).unwrap();
     assert!(replay(&written[MAGIC..]).is_empty());
 }
@@ -98,8 +125,45 @@ async fn an_open_that_cannot_be_restored_is_lost_whatever_the_machine_lost() {
     // Its file is not in the share of this server.
     let after = Noted { rig: Rig::with_log(&log), log, _dir: dir };
     assert_eq!(after.left(), [opened.id.persistent]);
-    after.rig.core.restorer().restore(&after.share());
+    after.rig.core.restorer(MayWait::here()).restore(&after.share());
     assert_eq!(after.left(), []);
+}
+
+#[tokio::test]
+async fn a_rename_syncs_the_log_once_however_many_have_the_file_open() {
+    let noted = Noted::new();
+    let opened = noted.open_many(20).await;
+    let mut to = Vec::new();
+    Rename { flags: RenameFlags::empty(), name: Name::new("g").unwrap() }.emit(&mut to);
+    let before = noted.syncs();
+    noted.rig.set_info(opened[0], FileInfoClass::RENAME, &to).await.unwrap();
+    assert_eq!(noted.syncs(), before + 1);
+    let written = std::fs::read(&noted.log).unwrap();
+    assert!(replay(&written[MAGIC..]).values().all(|note| note.path == "g"));
+}
+
+#[tokio::test]
+async fn a_wish_to_delete_syncs_the_log_once_however_many_have_the_file_open() {
+    let noted = Noted::new();
+    let opened = noted.open_many(20).await;
+    let before = noted.syncs();
+    noted.rig.set_info(opened[0], FileInfoClass::DISPOSITION, &[1]).await.unwrap();
+    assert_eq!(noted.syncs(), before + 1);
+    let written = std::fs::read(&noted.log).unwrap();
+    assert!(replay(&written[MAGIC..]).values().all(|note| note.delete_pending));
+}
+
+#[tokio::test]
+async fn opens_that_are_lost_at_a_start_cost_one_sync() {
+    let before = Noted::new();
+    before.open_many(20).await;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("opens");
+    std::fs::copy(&before.log, &log).unwrap();
+    let after = Noted { rig: Rig::with_log(&log), log, _dir: dir };
+    let syncs = after.syncs();
+    after.rig.core.restorer(MayWait::here()).restore(&after.share());
+    assert_eq!((after.left().len(), after.syncs()), (0, syncs + 1));
 }
 
 const MAGIC: usize = 8;

@@ -19,10 +19,11 @@
 //!
 //! Spec: MS-SMB2 §3.3.1.12, §3.3.4.6, §3.3.4.7, §3.3.5.22; MS-FSA §2.1.5.18, §2.1.4.12.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::caching::{Caching, Flavor, Intent};
-use super::lease_note::{LeaseNote, NoteNumber, StaleNote};
+use super::lease_note::{LeaseNote, NoteNumber};
 use super::serial::OpenSerial;
 use crate::access::IdentityMark;
 
@@ -152,16 +153,23 @@ impl<N: Clone> LeaseTable<N> {
         Some(granted)
     }
 
-    /// Somebody waits for the note of this owner. `None`: it is not stale, or no more.
-    pub(crate) fn begin_note(&mut self, owner: Owner) -> Option<StaleNote> {
-        let lease = self.leases.iter_mut().find(|lease| lease.owner == owner)?;
-        lease.note.begin()
+    /// Whether the log still says of this owner what is not true any more.
+    pub(crate) fn has_stale_note(&self, owner: Owner) -> bool {
+        self.leases.iter().any(|lease| lease.owner == owner && lease.note.is_stale())
     }
 
-    /// The log says of every open that this owner had when its note began to be written that nothing is held.
-    pub(crate) fn note_is_right(&mut self, owner: Owner, written: NoteNumber) {
-        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
-            lease.note.is_right(written);
+    /// The notes that `by` waits for and nobody writes yet: somebody is about to.
+    pub(crate) fn begin_notes(&mut self, by: Owner) -> HashMap<Owner, NoteNumber> {
+        let others = self.leases.iter_mut().filter(|lease| lease.owner != by);
+        others.filter_map(|lease| Some((lease.owner, lease.note.begin()?))).collect()
+    }
+
+    /// The log says of every open that these owners had when their notes began to be written that nothing is held.
+    pub(crate) fn notes_are_right(&mut self, written: &HashMap<Owner, NoteNumber>) {
+        for lease in &mut self.leases {
+            if let Some(written) = written.get(&lease.owner) {
+                lease.note.is_right(*written);
+            }
         }
     }
 
@@ -395,9 +403,14 @@ impl<N: Clone> LeaseTable<N> {
         lease.is_some_and(|lease| lease.held.contains(part) && lease.breaking.is_none())
     }
 
-    /// What an owner holds and nobody asks back; `None` where it is being broken, or nothing was ever granted.
-    pub(crate) fn held_unbroken(&self, owner: Owner) -> Option<Granted> {
-        self.granted(owner).filter(|granted| !granted.breaking)
+    /// Whether an owner has kept every right since its lease counted `epoch` changes. A break that is under way has taken
+    /// nothing yet: whoever wants something waits until it is answered, or its time is over.
+    pub(crate) fn is_whole_since(&self, owner: Owner, epoch: u16) -> bool {
+        let mine = self.leases.iter().find(|lease| lease.owner == owner);
+        mine.is_some_and(|lease| {
+            let broken = u16::from(lease.breaking.is_some());
+            lease.held == Caching::COMPLETE && lease.epoch == epoch.wrapping_add(broken)
+        })
     }
 
     /// What an owner holds, as a CREATE would be told; `None` if nothing was ever granted.

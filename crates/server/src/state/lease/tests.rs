@@ -115,29 +115,29 @@ fn a_note_is_right_for_the_lease_it_was_written_for_alone() {
         assert!(table.note(client(1)).is_some_and(|noted| noted.caching == Caching::READ));
         table.start_breaks(client(2), Intent::Modify, now);
         assert!(table.must_wait(client(2), Intent::Modify));
-        match table.begin_note(client(1)) {
-            Some(StaleNote::ToBeWritten(number)) => number,
-            other => panic!("{other:?}"),
-        }
+        let begun = table.begin_notes(client(2));
+        assert!(begun.keys().eq([&client(1)]), "{begun:?}");
+        begun
     };
     let first = make_stale(&mut table);
-    assert_eq!(table.begin_note(client(1)), Some(StaleNote::BeingWritten), "by one alone");
+    assert!(table.has_stale_note(client(1)));
+    assert!(table.begin_notes(client(2)).is_empty(), "by one alone");
     // The holder closes, and opens again under the same key, before the first note is written.
     assert!(table.close(client(1)));
-    assert_eq!(table.begin_note(client(1)), None);
+    assert!(!table.has_stale_note(client(1)));
     table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
     let second = make_stale(&mut table);
-    table.note_is_right(client(1), first);
+    table.notes_are_right(&first);
     assert!(table.must_wait(client(2), Intent::Modify), "the log says nothing of the second");
-    table.note_is_right(client(1), second);
+    table.notes_are_right(&second);
     assert!(!table.must_wait(client(2), Intent::Modify));
     // Nor does it matter for a later note of the same lease.
     table.grant(client(1), Flavor::LeaseV2, Caching::READ, true, 0, 1);
     let third = make_stale(&mut table);
-    table.note_is_right(client(1), second);
+    table.notes_are_right(&second);
     assert!(table.must_wait(client(2), Intent::Modify));
-    table.note_is_right(client(1), third);
-    assert_eq!(table.begin_note(client(1)), None);
+    table.notes_are_right(&third);
+    assert!(!table.has_stale_note(client(1)));
 }
 
 #[test]

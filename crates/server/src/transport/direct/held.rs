@@ -10,12 +10,13 @@
 //! message and are slow with the rest, or else those that hold most, and this one goes on with what they give back: no
 //! peer is kept from sending by what others send.
 
+use std::mem;
 use std::sync::Arc;
 
 use super::error::End;
 use crate::connections::Link;
 use crate::limits::{BACKLOG_PER_CONNECTION_MAX, BACKLOG_UNCOUNTED_MAX};
-use crate::state::{Resource, Room};
+use crate::state::{Account, Resource, Room};
 
 /// See the module.
 #[derive(Debug)]
@@ -44,6 +45,17 @@ impl Held {
         Ok(())
     }
 
+    /// A user has logged on over the connection: what it held as a guest's is that user's from now on.
+    pub(super) fn move_to(&mut self, holder: &Arc<Account>) -> Result<(), End> {
+        if self.room.as_ref().is_none_or(|room| room.is_of(holder)) {
+            return Ok(());
+        }
+        // Given back first: the connection has it once.
+        self.room = None;
+        let counted = mem::take(&mut self.counted);
+        self.grow(counted)
+    }
+
     #[cold]
     fn grow(&mut self, over: usize) -> Result<(), End> {
         if over > BACKLOG_PER_CONNECTION_MAX - BACKLOG_UNCOUNTED_MAX {
@@ -51,10 +63,6 @@ impl Held {
         }
         // A stranger has what is not counted, and no more.
         let Some(holder) = self.link.holder() else { return Err(End::PeerTooManyRequests) };
-        // What a guest holds is a user's once that has logged on.
-        if self.room.as_ref().is_some_and(|room| !room.is_of(&holder)) {
-            (self.room, self.counted) = (None, 0);
-        }
         let more = (over - self.counted).next_multiple_of(PIECE);
         let whose = (&self.link.account, &holder);
         let what = Resource::Backlog;
@@ -197,8 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connection_holds_that_was_a_guests_is_counted_for_the_user_who_logs_on_over_it()
-    {
+    async fn what_a_connection_holds_is_its_users_from_the_logon_on() {
         let rig = Rig::new();
         let link = silent_link(&rig, Some(&Identity::Guest { client: [1; 16] }));
         let guests = link.holder().unwrap();
@@ -206,11 +213,33 @@ mod tests {
         held.set(BACKLOG_UNCOUNTED_MAX + 3 * PIECE).unwrap();
         let user = rig.core.connections.accounts.of(&Identity::User("user".into()));
         link.belong_to(Arc::clone(&user), false);
-        held.set(BACKLOG_UNCOUNTED_MAX + 5 * PIECE).unwrap();
+        held.move_to(&user).unwrap();
         let counted = || [&guests, &user, &link.account].map(|it| it.held(Resource::Backlog));
+        assert_eq!(counted(), [0, 3 * PIECE, 3 * PIECE], "though it has not grown");
+        held.move_to(&user).unwrap();
+        held.set(BACKLOG_UNCOUNTED_MAX + 5 * PIECE).unwrap();
         assert_eq!(counted(), [0, 5 * PIECE, 5 * PIECE]);
         held.set(0).unwrap();
         assert_eq!(counted(), [0, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_logon_takes_room_of_its_users_other_connections_and_of_no_guest() {
+        let rig = Rig::new();
+        let who = Identity::User("user".into());
+        let mut full: Vec<_> = (0..BACKLOG_PER_USER_MAX / WHOLE)
+            .map(|_| Held::new(silent_link(&rig, Some(&who))))
+            .collect();
+        full.iter_mut().for_each(|held| held.set(WHOLE).unwrap());
+        let link = silent_link(&rig, Some(&Identity::Guest { client: [1; 16] }));
+        let guests = link.holder().unwrap();
+        let mut held = Held::new(Arc::clone(&link));
+        held.set(WHOLE).unwrap();
+        let user = rig.core.connections.accounts.of(&who);
+        link.belong_to(Arc::clone(&user), false);
+        held.move_to(&user).unwrap();
+        assert_eq!(guests.held(Resource::Backlog), 0);
+        assert_eq!(full.iter().filter(|held| held.link.is_cut()).count(), 1);
     }
 
     #[tokio::test]

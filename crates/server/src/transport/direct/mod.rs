@@ -48,6 +48,7 @@ mod remote;
 mod spares;
 mod staging;
 mod table;
+mod tests;
 mod transfers;
 
 #[cfg(any(test, feature = "fuzzing"))]

@@ -272,10 +272,11 @@ impl Peer {
         if self.is_authenticated && self.holder.is_none() && self.link.has_had_user() {
             // A user has logged on over the connection of a guest.
             self.holder = self.link.first_user();
-            if self.holder.is_some()
-                && let Some(account) = self.link.holder()
-            {
+            // From here on that user's, whether or not the session lasts.
+            if let Some(account) = self.link.holder() {
+                self.long_room = None;
                 self.receives.move_to(&account);
+                self.held.move_to(&account)?;
             }
         }
         Ok(())

@@ -154,7 +154,7 @@ impl Direct {
     }
 
     /// Runs an operation of a peer that may leave it with something to post.
-    fn with(
+    pub(super) fn with(
         &mut self,
         engine: &mut dyn Engine,
         id: DirectId,
@@ -195,7 +195,7 @@ impl Direct {
         }
     }
 
-    fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
+    pub(super) fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
         self.peers.get_mut(id).map(Box::as_mut)
     }
 }
