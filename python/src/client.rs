@@ -148,13 +148,25 @@ impl Client {
         block(py, removing)
     }
 
-    /// Gives a file or directory another path on the share.
-    #[pyo3(signature = (source, target, *, replace = false))]
-    fn rename(&self, py: Python<'_>, source: &str, target: &str, replace: bool) -> PyResult<()> {
+    /// Gives a file or directory another path on the share; with `durable` it is found there after a crash, too.
+    #[pyo3(signature = (source, target, *, replace = false, durable = false))]
+    fn rename(
+        &self,
+        py: Python<'_>,
+        source: &str,
+        target: &str,
+        replace: bool,
+        durable: bool,
+    ) -> PyResult<()> {
         let client = self.inner(py)?;
-        let renamed =
-            async { client.rename(source, target, replace).await.map_err(Fault::client(source)) };
-        block(py, renamed)
+        let renaming = async {
+            let renamed = match durable {
+                true => client.rename_durably(source, target, replace).await,
+                false => client.rename(source, target, replace).await,
+            };
+            renamed.map_err(Fault::client(source))
+        };
+        block(py, renaming)
     }
 
     /// Checks that the server answers.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use client::{ClientError, RangeLock};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use tokio::sync::oneshot;
 
 use crate::arguments::stat_dict;
 use crate::buffers::{Source, Target};
-use crate::errors::Fault;
+use crate::errors::{self, Fault};
 use crate::runtime::{self, Kept, block};
 
 /// An open file, read and written by offset. `Client.open` makes it; `landfast.open` has the forms of Python's files.
@@ -64,11 +65,17 @@ impl File {
     }
 
     /// Writes all bytes of a buffer at the end of the file, and gives the offset where they are. Of several programs that append
-    /// so, none writes where another does: each locks a byte far behind the file meanwhile.
+    /// so, none writes where another does: each locks a byte far behind the file meanwhile. An append that Ctrl-C ends has
+    /// written all of the buffer or nothing.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
         let (file, source) = (self.inner(py)?, Source::of(data)?);
-        let bytes = source.bytes();
-        block(py, async { append(&file, bytes).await.map_err(Fault::client(&self.path)) })
+        // Copied: a caller that Ctrl-C takes away takes its buffer along, and the append goes on without them.
+        let bytes = source.bytes().to_vec();
+        let runtime = runtime::shared()?;
+        let (outcome, answer) = oneshot::channel();
+        runtime.spawn(append(file, bytes, outcome));
+        let appended = block(py, async { Ok(answer.await.ok()) })?.ok_or_else(errors::internal)?;
+        appended.map_err(|error| Fault::client(&self.path)(error).raise(py))
     }
 
     /// Returns when every write that was answered before is durable, in the class of the server's medium.
@@ -125,30 +132,35 @@ impl File {
     }
 }
 
-async fn append(file: &Arc<client::File>, bytes: &[u8]) -> Result<u64, ClientError> {
+/// Appends, in a task of its own: a request that was sent takes effect although its caller has gone, so whoever drops it in the
+/// middle would leave a lock that nobody gives back, or give back the lock before the write that it guards has ended.
+async fn append(file: Arc<client::File>, bytes: Vec<u8>, outcome: Outcome) {
     let mut pause = APPEND_PAUSE_MIN;
-    while !file.lock(APPEND_LOCK, RangeLock::Exclusive).await? {
-        tokio::time::sleep(pause).await;
+    loop {
+        match file.lock(APPEND_LOCK, RangeLock::Exclusive).await {
+            Ok(true) => break,
+            Ok(false) if outcome.is_closed() => return,
+            Ok(false) => tokio::time::sleep(pause).await,
+            Err(error) => return drop(outcome.send(Err(error))),
+        }
         pause = (pause * 2).min(APPEND_PAUSE_MAX);
     }
-    let mut held = HeldEnd(Some(Arc::clone(file)));
+    // Whoever stopped waiting for the lock will write the bytes again, or never.
+    let written = if outcome.is_closed() { Ok(0) } else { write_at_end(&file, &bytes).await };
+    let unlocked = file.lock(APPEND_LOCK, RangeLock::Unlock).await;
+    // Before the caller goes on: the last that holds the file closes it.
+    drop(file);
+    let _ = outcome.send(written.and_then(|end| unlocked.map(|_| end)));
+}
+
+async fn write_at_end(file: &client::File, bytes: &[u8]) -> Result<u64, ClientError> {
     let end = file.stat().await?.len;
     file.write_at(end, bytes).await?;
-    let unlocked = file.lock(APPEND_LOCK, RangeLock::Unlock).await;
-    held.0 = None;
-    unlocked.map(|_| end)
+    Ok(end)
 }
 
-/// The lock of an append that fails, or that Ctrl-C ends.
-struct HeldEnd(Option<Arc<client::File>>);
-
-impl Drop for HeldEnd {
-    fn drop(&mut self) {
-        let (Some(file), Ok(runtime)) = (self.0.take(), runtime::shared()) else { return };
-        // Nobody waits for it: the file's close gives the lock back as well.
-        runtime.spawn(async move { file.lock(APPEND_LOCK, RangeLock::Unlock).await });
-    }
-}
+/// Tells the caller of an append, if there still is one.
+type Outcome = oneshot::Sender<Result<u64, ClientError>>;
 
 /// The byte that stands for the end of a file: no file is that long, and every server can lock it.
 const APPEND_LOCK: Range<u64> = 0x7fff_ffff_ffff_fffe..0x7fff_ffff_ffff_ffff;

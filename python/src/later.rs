@@ -4,6 +4,7 @@
 //! region. A future that is cancelled cancels nothing that was handed over.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::RegionError;
 use pyo3::exceptions::PyMemoryError;
@@ -15,6 +16,7 @@ use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
 use crate::buffers::{Source, Target};
 use crate::errors::{self, Fault};
 use crate::promise::promise;
+use crate::region::takes_commits;
 use crate::runtime::{Kept, Lent};
 
 /// A session on one share: `await landfast.aio.connect(url)`.
@@ -101,10 +103,7 @@ impl AsyncClient {
             };
             client.map(&path, &options, offset..end, settings).await.map_err(Fault::client(&path))
         };
-        promise(py, work, move |py, region| {
-            let length = region.len();
-            object(py, AsyncRegion { region: Kept::new(region), path: named, length })
-        })
+        promise(py, work, move |py, region| object(py, AsyncRegion::new(region, named)))
     }
 
     /// See `Client.stat`.
@@ -144,17 +143,22 @@ impl AsyncClient {
     }
 
     /// See `Client.rename`.
-    #[pyo3(signature = (source, target, *, replace = false))]
+    #[pyo3(signature = (source, target, *, replace = false, durable = false))]
     fn rename<'py>(
         &self,
         py: Python<'py>,
         source: String,
         target: String,
         replace: bool,
+        durable: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let client = self.inner(py)?;
         let work = async move {
-            client.rename(&source, &target, replace).await.map_err(Fault::client(&source))
+            let renamed = match durable {
+                true => client.rename_durably(&source, &target, replace).await,
+                false => client.rename(&source, &target, replace).await,
+            };
+            renamed.map_err(Fault::client(&source))
         };
         promise(py, work, nothing)
     }
@@ -291,6 +295,8 @@ impl AsyncFile {
 #[derive(Debug)]
 pub(crate) struct AsyncRegion {
     region: Kept<client::AsyncRegion>,
+    /// Bytes were handed over that nothing has shown since.
+    is_dirty: AtomicBool,
     #[pyo3(get)]
     path: String,
     length: u64,
@@ -306,7 +312,7 @@ impl AsyncRegion {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = Source::of(data)?.bytes().to_vec();
-        let region = self.inner(py)?;
+        let region = self.changing(py)?;
         self.promise(py, async move { region.write(offset, bytes).await }, nothing)
     }
 
@@ -331,7 +337,7 @@ impl AsyncRegion {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = Source::of(data)?.bytes().to_vec();
-        let region = self.inner(py)?;
+        let region = self.changing(py)?;
         self.promise(py, async move { region.write_commit(offset, bytes).await }, nothing)
     }
 
@@ -355,7 +361,7 @@ impl AsyncRegion {
         offset: u64,
         value: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let region = self.inner(py)?;
+        let region = self.changing(py)?;
         self.promise(py, async move { region.atomic_write(offset, value).await }, nothing)
     }
 
@@ -389,10 +395,45 @@ impl AsyncRegion {
         })
     }
 
-    /// Gives the region back when the calls that were made have ended. It commits nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        drop(self.region.take(py)?);
-        Ok(())
+    /// Gives the region back when the calls that were made have ended: what was written is visible then, and the server has let
+    /// go of the file. It commits nothing.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (region, is_dirty) = (self.region.take(py)?, self.is_dirty.load(Ordering::Relaxed));
+        let work = async move {
+            let Some(region) = region else { return Ok(()) };
+            let shown = if is_dirty { show(&region).await } else { Ok(()) };
+            shown.and(region.close().await)
+        };
+        self.promise(py, work, nothing)
+    }
+
+    fn __aenter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        let (py, region) = (slf.py(), slf.unbind().into_any());
+        promise(py, std::future::ready(Ok(())), move |_, ()| Ok(region))
+    }
+
+    /// A block that ends well has committed what was written, or raises; one that an exception ends commits nothing.
+    #[pyo3(signature = (kind = None, *_arguments))]
+    fn __aexit__<'py>(
+        &self,
+        py: Python<'py>,
+        kind: Option<&Bound<'_, PyAny>>,
+        _arguments: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ends_well = kind.is_none();
+        let (region, is_dirty) = (self.region.take(py)?, self.is_dirty.load(Ordering::Relaxed));
+        let work = async move {
+            let Some(region) = region else { return Ok(()) };
+            let settled = match (is_dirty, ends_well) {
+                (false, _) => Ok(()),
+                (true, false) => show(&region).await,
+                (true, true) => settle(&region).await,
+            };
+            let closed = settled.and(region.close().await);
+            // The exception of a block is the one to report.
+            if ends_well { closed } else { Ok(()) }
+        };
+        self.promise(py, work, nothing)
     }
 
     fn __len__(&self) -> usize {
@@ -401,8 +442,20 @@ impl AsyncRegion {
 }
 
 impl AsyncRegion {
+    fn new(region: client::AsyncRegion, path: String) -> Self {
+        let length = region.len();
+        Self { region: Kept::new(region), is_dirty: AtomicBool::new(false), path, length }
+    }
+
     fn inner(&self, py: Python<'_>) -> PyResult<client::AsyncRegion> {
         self.region.with(py, |region| region.clone())
+    }
+
+    /// The region, for a call that changes bytes.
+    fn changing(&self, py: Python<'_>) -> PyResult<client::AsyncRegion> {
+        let region = self.inner(py)?;
+        self.is_dirty.store(true, Ordering::Relaxed);
+        Ok(region)
     }
 
     fn promise<'py, T: Send + 'static>(
@@ -413,6 +466,22 @@ impl AsyncRegion {
     ) -> PyResult<Bound<'py, PyAny>> {
         let fault = Fault::region(&self.path);
         promise(py, async move { work.await.map_err(fault) }, make)
+    }
+}
+
+/// Returns when what was written before is visible: a read comes after every write before it. The call that broke a region has
+/// raised.
+async fn show(region: &client::AsyncRegion) -> Result<(), RegionError> {
+    let shown = if region.is_empty() { Ok(()) } else { region.read(0, 1).await.map(drop) };
+    if matches!(shown, Err(RegionError::Broken)) { Ok(()) } else { shown }
+}
+
+/// Commits what was written; where the class takes no commits the bytes are visible on return, and no more.
+async fn settle(region: &client::AsyncRegion) -> Result<(), RegionError> {
+    if takes_commits(&region.path().await?) {
+        region.commit(0, region.len()).await
+    } else {
+        show(region).await
     }
 }
 

@@ -21,6 +21,12 @@ pub(crate) struct Region {
     length: u64,
 }
 
+/// Whether a commit of a region that travels so is carried out; elsewhere it would be refused, and break the region.
+pub(crate) fn takes_commits(path: &client::Path) -> bool {
+    let is_emulated = path.promise().is_some_and(|promise| promise.is_emulated);
+    class_name(path) != Some("volatile") || is_emulated
+}
+
 /// The region, and how many bytes each submitted operation brings; none for a commit.
 #[derive(Debug)]
 struct Held {
@@ -34,31 +40,35 @@ impl Held {
     /// Waits for what was submitted, and commits what was posted; where the class takes no commits the bytes are visible on
     /// return, and no more.
     fn settle(&mut self) -> Result<(), RegionError> {
-        // The call that broke it has raised.
-        if self.region.is_broken() {
-            return Ok(());
+        self.finish_all()?;
+        if self.region.is_broken() && !self.region.lost().is_empty() {
+            return Err(RegionError::Broken);
         }
-        while let Some(room) = self.submitted.pop_front() {
-            self.region.finish(&mut vec![0; room.unwrap_or(0)])?;
+        if takes_commits(self.region.path()) && self.is_dirty && !self.region.is_broken() {
+            self.region.commit(0, self.region.len())?;
+            self.is_dirty = false;
         }
-        if !self.is_dirty {
-            return Ok(());
-        }
-        let is_emulated = self.region.path().promise().is_some_and(|promise| promise.is_emulated);
-        if class_name(self.region.path()) == Some("volatile") && !is_emulated {
-            // A commit would be refused, and break the region.
-            return self.show();
-        }
-        self.region.commit(0, self.region.len())
+        self.show()
     }
 
-    /// Returns when what was posted is visible: a read comes after every write before it.
+    /// Waits for what was submitted, and returns when what was posted is visible: a read comes after every write before it.
     fn show(&mut self) -> Result<(), RegionError> {
-        if self.is_dirty && !self.region.is_broken() {
-            self.region.read(0, &mut [0])
-        } else {
-            Ok(())
+        self.finish_all()?;
+        // The call that broke the region has raised, and an empty region has nothing to show.
+        if self.is_dirty && !self.region.is_broken() && !self.region.is_empty() {
+            self.region.read(0, &mut [0])?;
         }
+        Ok(())
+    }
+
+    /// Waits for all that was submitted, and gives the first error: nobody will ask for the outcomes.
+    fn finish_all(&mut self) -> Result<(), RegionError> {
+        let mut outcome = Ok(());
+        while let Some(room) = self.submitted.pop_front() {
+            let finished = self.region.finish(&mut vec![0; room.unwrap_or(0)]);
+            outcome = outcome.and(finished.map(drop));
+        }
+        outcome
     }
 
     /// The ticket of the oldest operation when it has ended, if it still is the one for which there is room.
@@ -134,7 +144,7 @@ impl Region {
         self.with(py, |held| held.region.verify(offset, length))
     }
 
-    /// Posts a write and its commit; `finish` says when the bytes are durable.
+    /// Posts a write and its commit; `finish` says when the bytes are durable. They are when `close` returns without an error.
     fn submit_write_commit(
         &self,
         py: Python<'_>,
@@ -142,18 +152,21 @@ impl Region {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
         let source = Source::of(data)?;
-        self.submit(py, None, |region| region.submit_write_commit(offset, source.bytes()))
+        self.submit(py, None, |held| {
+            held.is_dirty = true;
+            held.region.submit_write_commit(offset, source.bytes())
+        })
     }
 
     /// Posts a commit.
     fn submit_commit(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<u64> {
-        self.submit(py, None, |region| region.submit_commit(offset, length))
+        self.submit(py, None, |held| held.region.submit_commit(offset, length))
     }
 
     /// Posts a read of at most 1 MiB; `finish` brings the bytes.
     fn submit_read(&self, py: Python<'_>, offset: u64, length: u32) -> PyResult<u64> {
         let room = usize::try_from(length).unwrap_or(usize::MAX);
-        self.submit(py, Some(room), |region| region.submit_read(offset, length))
+        self.submit(py, Some(room), |held| held.region.submit_read(offset, length))
     }
 
     /// Waits for the oldest submitted operation: its ticket, and the bytes of a read or None.
@@ -232,12 +245,13 @@ impl Region {
         self.with(py, |held| Ok(held.region.outstanding()))
     }
 
-    /// Gives the region back. What was written is visible then; it commits nothing.
+    /// Gives the region back: on return what was submitted has ended, what was written is visible, and the server has let go of
+    /// the file. It commits nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let shown = if self.held.is_taken(py) { Ok(()) } else { self.with(py, Held::show) };
-        let held = self.held.take(py)?;
-        py.detach(|| drop(held));
-        shown
+        let Some(held) = self.held.take(py)? else { return shown };
+        let closed = py.detach(|| held.region.close());
+        shown.and_then(|()| closed.map_err(|error| Fault::region(&self.path)(error).raise(py)))
     }
 
     /// Whether the region was given back.
@@ -262,8 +276,12 @@ impl Region {
         kind: Option<&Bound<'_, PyAny>>,
         _arguments: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let ends_well = kind.is_none() && !self.held.is_taken(py);
-        let settled = if ends_well { self.with(py, Held::settle) } else { Ok(()) };
+        if kind.is_some() {
+            // The exception of the block is the one to report.
+            drop(self.close(py));
+            return Ok(());
+        }
+        let settled = if self.held.is_taken(py) { Ok(()) } else { self.with(py, Held::settle) };
         let closed = self.close(py);
         settled.and(closed)
     }
@@ -293,10 +311,10 @@ impl Region {
         &self,
         py: Python<'_>,
         room: Option<usize>,
-        post: impl FnOnce(&mut client::Region) -> Result<Ticket, RegionError> + Send,
+        post: impl FnOnce(&mut Held) -> Result<Ticket, RegionError> + Send,
     ) -> PyResult<u64> {
         self.with(py, |held| {
-            let ticket = post(&mut held.region)?;
+            let ticket = post(held)?;
             held.submitted.push_back(room);
             Ok(ticket.number())
         })

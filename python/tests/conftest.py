@@ -28,6 +28,7 @@ class Server:
             if line.startswith("listening "):
                 fields = dict(word.split("=") for word in line.split()[1:])
                 self.address = fields["smb"]
+                self.metrics = fields.get("metrics")
                 break
         else:
             raise RuntimeError("the server did not start")

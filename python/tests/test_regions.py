@@ -127,7 +127,7 @@ def test_tasks_of_asyncio_commit_at_once(server):
         assert await region.lost() == []
         with pytest.raises(ValueError):
             await region.write(1 << 16, b"x")
-        region.close()
+        await region.close()
         with pytest.raises(FileNotFoundError):
             await client.open("nothing")
         assert [entry["name"] for entry in await client.list() if entry["name"] == "later.dat"] == ["later.dat"]
@@ -150,7 +150,7 @@ def test_a_cancelled_future_leaves_its_loop_and_the_region_alone(server):
             await future
         # Calls are carried out in their order.
         assert await region.read(0, 11) == b"handed over"
-        region.close()
+        await region.close()
         await client.remove("cancelled.dat")
 
     asyncio.run(main())
@@ -209,6 +209,89 @@ def test_a_with_block_in_memory_that_keeps_nothing_has_shown_what_was_written(an
                 region.write(100, b"VISIBLE")
             with client.open("block.dat") as file:
                 assert file.read_at(100, 7) == b"VISIBLE"
+    finally:
+        server.stop()
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def plain(server, client):
+    """A file of 4 KiB, and what it holds as another open sees it."""
+    with client.open("plain.dat", "w+b") as file:
+        file.truncate(4096)
+
+    def read(offset, length):
+        with client.open("plain.dat") as file:
+            return file.read_at(offset, length)
+
+    yield read
+    client.remove("plain.dat")
+
+
+OPTIONS = {"durability": "any", "accept_emulated": True}
+
+
+def test_what_was_submitted_is_visible_after_close(client, plain):
+    for number in range(8):
+        region = client.map("plain.dat", **OPTIONS)
+        region.submit_write_commit(0, bytes([number + 1]) * 100)
+        region.submit_read(0, 16)
+        region.close()
+        assert plain(0, 100) == bytes([number + 1]) * 100
+    with pytest.raises(RuntimeError), client.map("plain.dat", **OPTIONS) as region:
+        region.submit_write_commit(0, b"before the error")
+        raise RuntimeError
+    assert plain(0, 16) == b"before the error"
+
+
+def test_what_a_task_has_written_is_visible_after_close(server, plain):
+    async def main():
+        client = await landfast.aio.connect(server.url)
+        for number in range(8):
+            region = await client.map("plain.dat", **OPTIONS)
+            written = region.write(0, bytes([number + 1]) * 100)
+            if number % 2:
+                await written
+            await region.close()
+            await region.close()
+            assert plain(0, 100) == bytes([number + 1]) * 100
+        client.close()
+
+    asyncio.run(main())
+
+
+def test_a_block_of_asyncio_that_ends_well_has_committed_what_was_written(server, plain):
+    async def main():
+        client = await landfast.aio.connect(server.url)
+        async with await client.map("plain.dat", **OPTIONS) as region:
+            await region.write(0, b"COMMITTED")
+        assert plain(0, 9) == b"COMMITTED"
+        with pytest.raises(ValueError, match="closed"):
+            region.write(0, b"?")
+        with pytest.raises(RuntimeError):
+            async with await client.map("plain.dat", **OPTIONS) as region:
+                await region.write(0, b"NOT ASKED")
+                raise RuntimeError
+        client.close()
+
+    asyncio.run(main())
+
+
+def test_a_block_whose_region_broke_raises_although_the_error_was_caught(another_server):
+    directory = tempfile.mkdtemp(dir="/dev/shm")
+    server = another_server(directory, "--emulate-persistence")
+    try:
+        with landfast.connect(server.url) as client:
+            with client.open("broken.dat", "w+b") as file:
+                file.truncate(4096)
+            with pytest.raises(landfast.RegionBroken):
+                with client.map("broken.dat", timeout=1.0, **OPTIONS) as region:
+                    region.write(0, b"nobody commits this")
+                    server.process.kill()
+                    server.process.wait()
+                    with pytest.raises(OSError):
+                        region.commit()
+                    assert region.lost == [(0, 19)]
     finally:
         server.stop()
         shutil.rmtree(directory)

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pmem::{CommitGroup, DurabilityClass};
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom};
@@ -25,8 +26,11 @@ pub struct FileDevice {
     file: File,
     group: CommitGroup,
     size: AtomicU64,
+    /// Held while the file grows: of two at once the smaller would cut off what the larger has given, and others have filled.
+    growing: Mutex<()>,
     is_read_only: bool,
     is_regular: bool,
+    class: DurabilityClass,
 }
 
 impl FileDevice {
@@ -50,12 +54,20 @@ impl FileDevice {
         };
         let length = rustix::fs::seek(&file, SeekFrom::End(0))?;
         let group = CommitGroup::of(&file).map_err(|error| OpenFailure::MediaOpen(code(&error)))?;
+        // A flush of a file in memory succeeds, and keeps nothing. A block device has no class of its own, and what is
+        // written by system calls lies in the page cache, on a DAX file system too.
+        let class = match pmem::classify(&file) {
+            Ok(DurabilityClass::Volatile) => DurabilityClass::Volatile,
+            _ => DurabilityClass::Storage,
+        };
         Ok(Self {
             file,
             group,
             size: AtomicU64::new(length - length % u64::from(Self::BLOCK)),
+            growing: Mutex::new(()),
             is_read_only,
             is_regular: kind == FileType::RegularFile,
+            class,
         })
     }
 
@@ -110,7 +122,7 @@ impl BlockDevice for FileDevice {
             block: Self::BLOCK,
             is_atomic: false,
             is_read_only: self.is_read_only,
-            class: DurabilityClass::Storage,
+            class: self.class,
             may_wait: true,
         }
     }
@@ -156,7 +168,8 @@ impl BlockDevice for FileDevice {
             Zeroing::MayFree => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
             Zeroing::KeepSpace => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         };
-        match rustix::fs::fallocate(&self.file, how, offset, len) {
+        let allocate = || rustix::fs::fallocate(&self.file, how, offset, len);
+        match rustix::io::retry_on_intr(allocate) {
             Ok(()) => {}
             // A file system or a device that can do neither: the bytes are written.
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS) => {
@@ -188,13 +201,15 @@ impl BlockDevice for FileDevice {
         if self.is_read_only {
             return Err(BlockError::ConfigReadOnly);
         }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let present = self.size.load(Ordering::Acquire);
         if !self.is_regular || size < present {
             return Err(BlockError::ConfigFixedSize);
         }
         rustix::fs::ftruncate(&self.file, size)?;
         self.group.persist_whole()?;
-        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
+        self.size.store(size, Ordering::Release);
+        Ok(size)
     }
 }
 
@@ -243,6 +258,16 @@ mod tests {
         disk.read(0, &mut bytes).unwrap();
         assert_eq!(bytes[..4096], [9; 4096]);
         assert_eq!(bytes[4096..], [0; 4096]);
+    }
+
+    #[test]
+    fn a_file_in_memory_promises_what_memory_does() {
+        let class_in = |directory| {
+            let file = tempfile::tempfile_in(directory).unwrap();
+            FileDevice::new(file).unwrap().geometry().class
+        };
+        assert_eq!(class_in("/dev/shm"), DurabilityClass::Volatile);
+        assert_eq!(class_in(env!("CARGO_MANIFEST_DIR")), DurabilityClass::Storage);
     }
 
     #[test]

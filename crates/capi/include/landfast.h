@@ -753,9 +753,10 @@ landfast_status landfast_map(landfast_client client,
                              landfast_region *region);
 
 /**
- * Gives a region back. It commits nothing: what no commit confirmed may or may not be in the file. Submitted operations end
- * without a word, and after the call no destination of a read is written to. While another thread uses the region, that
- * holds when its call has returned.
+ * Gives a region back; after the call the server has let go of the file. It commits nothing: what no commit confirmed may or
+ * may not be in the file. Submitted operations end without a word, and after the call no destination of a read is written
+ * to. While another thread uses the region, all that holds when its call has returned, and what the server says is not
+ * reported.
  */
 landfast_status landfast_unmap(landfast_region region);
 

@@ -339,6 +339,27 @@ fn keys_that_are_set_are_in_the_file_and_in_force_and_others_are_refused() {
     assert!(is_done && text.contains("rpo_ms: 500 -> none"), "{text}");
     let (is_done, text) = set(&["least_in_sync=1"]);
     assert!(!is_done && text.contains("--others-have-it"), "{text}");
+    // What an operator has made of a mode stays where a file leaves the mode as it was.
+    let (is_done, text) = set(&["beta", "--mode", "sync"]);
+    assert!(is_done, "{text}");
+    let (is_done, text) = set(&["window=64M"]);
+    assert!(is_done, "{text}");
+    let (_, text) = said(disk, &["status", "db.toml", "--at", "alpha", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["replicas"][0]["mode"], "sync", "{text}");
+    until_in_sync(disk);
+    // Too few would be left.
+    let (is_done, text) = said(disk, &["suspend", "db.toml", "beta", "--at", "alpha"]);
+    assert!(!is_done && text.contains("stays in sync"), "{text}");
+    let (is_done, text) = said(disk, &["resume", "db.toml", "beta", "--at", "alpha"]);
+    assert!(is_done, "{text}");
+    // Of how many members a number is all of them changes with their start.
+    let gamma = format!("gamma=127.0.0.1:1,{}", disk.join("gamma").display());
+    let (is_done, text) = said(disk, &["add", "db.toml", &gamma]);
+    assert!(is_done, "{text}");
+    change(&file, &[("least_in_sync = 2", "least_in_sync = 1")]);
+    let (is_done, text) = said(disk, &["apply", "db.toml", "--at", "alpha", "--others-have-it"]);
+    assert!(!is_done && text.contains("in two steps"), "{text}");
 }
 
 #[test]

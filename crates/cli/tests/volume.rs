@@ -4,6 +4,7 @@
 mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt as _;
+    use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::process::{Command, Output};
 
@@ -68,6 +69,30 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_of_mode_file_in_memory_is_served_by_who_says_that_it_may_be_lost() {
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let disk = memory.path().join("disk0");
+        let made = landfast(&["create", "--size", "1M", "--mode", "file"], &disk);
+        assert!(!made.status.success() && !disk.exists(), "{}", said(&made));
+        assert!(said(&made).contains("--emulate-persistence"), "{}", said(&made));
+        std::fs::write(&disk, [0; 8192]).unwrap();
+        let serve = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+            let socket = memory.path().join("socket");
+            command.args(["volume", "serve"]).arg(&disk).arg("--unix").arg(socket).args(more);
+            command
+        };
+        let refused = serve(&[]).output().unwrap();
+        assert!(said(&refused).contains("--emulate-persistence"), "{}", said(&refused));
+        let mut emulating = serve(&["--emulate-persistence"]).spawn().unwrap();
+        while UnixStream::connect(memory.path().join("socket")).is_err() {
+            assert_eq!(emulating.try_wait().unwrap(), None, "it serves");
+        }
+        emulating.kill().unwrap();
+        emulating.wait().unwrap();
+    }
+
+    #[test]
     fn a_refused_command_marks_no_file_as_a_volume() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let [disk, keep] = ["disk0", "keep.txt"].map(|name| dir.path().join(name));
@@ -109,7 +134,7 @@ mod tests {
         let mut server = command.spawn().unwrap();
         let mut greeting = [0; 18];
         let mut client = loop {
-            match std::os::unix::net::UnixStream::connect(&socket) {
+            match UnixStream::connect(&socket) {
                 Ok(client) => break client,
                 Err(_) => assert_eq!(server.try_wait().unwrap(), None, "it serves"),
             }

@@ -221,12 +221,41 @@ impl Client {
         file.close().await
     }
 
-    /// Gives a file another path on the same share.
+    /// Gives a file another path on the same share. After a crash of the server's machine it may have either.
     ///
     /// # Errors
     /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
     pub async fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
-        let file = self.open(from, &for_delete()).await?;
+        self.rename_by(&for_delete(), from, to, replace).await
+    }
+
+    /// [`Client::rename`] whose outcome a crash does not undo.
+    ///
+    /// # Durability
+    /// After `Ok` the file is found by its new path after a crash of the server's machine, if the medium is not volatile and the
+    /// server lets a handle that writes through make its names durable, as ours does. Its bytes are as durable as they were.
+    ///
+    /// # Errors
+    /// As [`Client::rename`]. The file may have its new path all the same.
+    pub async fn rename_durably(
+        &self,
+        from: &str,
+        to: &str,
+        replace: bool,
+    ) -> Result<(), ClientError> {
+        let mut options = for_delete();
+        options.options |= CreateOptions::WRITE_THROUGH;
+        self.rename_by(&options, from, to, replace).await
+    }
+
+    async fn rename_by(
+        &self,
+        options: &OpenOptions,
+        from: &str,
+        to: &str,
+        replace: bool,
+    ) -> Result<(), ClientError> {
+        let file = self.open(from, options).await?;
         file.rename(to, replace).await?;
         file.close().await
     }

@@ -99,10 +99,15 @@ impl Tree {
         negotiated.min(self.connection.receives_max())
     }
 
+    /// Most bytes that a change or control can carry.
+    pub(crate) fn request_max(&self) -> u32 {
+        let negotiated = self.connection.negotiated().transact_size_max();
+        negotiated.min(self.connection.sends_max())
+    }
+
     /// Checks that a request can carry so many bytes.
     pub(crate) fn check_len(&self, len: usize) -> Result<(), ClientError> {
-        let negotiated = self.connection.negotiated().transact_size_max();
-        let max = negotiated.min(self.connection.sends_max());
+        let max = self.request_max();
         match u32::try_from(len).is_ok_and(|len| len <= max) {
             true => Ok(()),
             false => Err(ClientError::ConfigTooLong { len, max }),

@@ -76,6 +76,20 @@ fn an_async_client_of_one_thread_maps_a_region_that_is_recalled_and_given_back()
 }
 
 #[test]
+fn a_region_that_is_closed_has_nothing_open_at_the_server_and_keeps_nobody_from_push_mode() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    fixture.file(8192);
+    let client = fixture.client();
+    for turn in 0..50 {
+        let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
+        assert!(matches!(region.path(), Path::Push { .. }), "{turn}: {}", region.path());
+        region.close().unwrap();
+        let status = fixture.running.status();
+        assert_eq!((status.opens, status.leases, status.regions), (0, 0, 0), "{turn}");
+    }
+}
+
+#[test]
 fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
     pushes_and_commits("/dev/shm");
 }
@@ -344,6 +358,25 @@ fn a_region_of_a_file_opened_alone_loses_nothing_with_its_connection_and_is_push
     // Nobody else has got in.
     let refused = fixture.client().open("region", &OpenOptions::read()).err();
     assert_eq!(refused.and_then(|error| error.status()), Some(NtStatus::SHARING_VIOLATION));
+}
+
+#[test]
+fn a_write_that_many_requests_write_again_is_whole() {
+    if !both_are_soft() {
+        return;
+    }
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let len = 5 << 20;
+    let path = fixture.file(len);
+    let client = fixture.client();
+    let much = RegionSettings { unconfirmed_bytes: 8 << 20, ..settings() };
+    let mut region = client.map("region", &pushing(), 0..len, much).unwrap();
+    let bytes: Vec<u8> = (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    region.write(0, &bytes).unwrap();
+    cut(fixture.running.rdma_address().unwrap());
+    region.commit(0, len).unwrap();
+    assert!(matches!(region.path(), Path::Messages { .. }), "{}", region.path());
+    assert!(bytes_at(&path, 0, bytes.len()) == bytes, "something is missing");
 }
 
 #[test]

@@ -182,13 +182,13 @@ impl TailLog {
     /// Writes a record beside other threads; `None` where that cannot be. It is durable with all before it.
     fn write_directly(&self, record: &[u8]) -> Result<Option<Reserved>, LogError> {
         // Dropped behind the hold on the memory: the end of the log waits for those who have one.
-        let mut unpublished = Unpublished { log: self, is_there: false };
+        let mut unfinished = Unfinished::of(self);
         let memory = self.direct.memory();
         let Some(medium) = &*memory else { return Ok(None) };
         let Some(reserved) = self.reserve(record.len())? else { return Ok(None) };
-        unpublished.is_there = true;
+        unfinished.is_there = true;
         let written = reserved.write(&**medium, record);
-        unpublished.is_there = false;
+        unfinished.is_there = false;
         if let Err(cause) = written {
             drop(memory);
             return Err(self.fail_directly(cause));
@@ -262,6 +262,7 @@ impl TailLog {
     ///
     /// [`LogError::NoRecord`] if no durable record begins there, or it is gone already.
     pub fn trim(&self, upto: Lsn) -> Result<(), LogError> {
+        let mut unfinished = Unfinished::of(self);
         let mut mirror = lock(&self.mirror);
         let (start, durable) = (mirror.label().start, self.durable_lsn());
         if upto == start {
@@ -279,7 +280,9 @@ impl TailLog {
             lock(&self.staging).keep_from(upto);
             return Ok(());
         }
+        unfinished.is_there = true;
         let outcome = mirror.put_labels(|label| label.start = upto);
+        unfinished.is_there = false;
         drop(mirror);
         self.or_break(outcome)?;
         lock(&self.staging).keep_from(upto);
@@ -428,6 +431,7 @@ impl TailLog {
     }
 
     fn take_in(&self, mut member: Member) -> Result<usize, LogError> {
+        let mut unfinished = Unfinished::of(self);
         open::erase_labels(&mut member)?;
         let ring = lock(&self.mirror).ring();
         open::erase_records(&mut member, ring, Lsn::FIRST..Lsn::FIRST.plus(ring.capacity))?;
@@ -444,10 +448,12 @@ impl TailLog {
                 // Others may have been taken in meanwhile.
                 let (given, max) = (usize::from(mirror.label().members) + 1, MEMBERS_MAX);
                 let free = mirror.free_number().ok_or(LogError::ConfigMembers { given, max });
+                unfinished.is_there = true;
                 let outcome = free.and_then(|number| {
                     member.number = number;
                     mirror.admit(member).map(|()| number)
                 });
+                unfinished.is_there = false;
                 // A disk has larger units than memory.
                 lock(&self.staging).raise_unit(mirror.label().unit);
                 self.look_after(mirror);
@@ -463,8 +469,11 @@ impl TailLog {
     ///
     /// [`LogError::ConfigLeastInSync`] if too few would be left; [`LogError::Store`] if those that are left failed.
     pub fn remove_member(&self, number: usize) -> Result<(), LogError> {
+        let mut unfinished = Unfinished::of(self);
         let mut mirror = lock(&self.mirror);
+        unfinished.is_there = true;
         let outcome = mirror.dismiss(number);
+        unfinished.is_there = false;
         // While the members are held: no newcomer is taken in between the look and what comes of it.
         self.direct.set(mirror.only_memory());
         self.look_after(mirror);
@@ -513,7 +522,9 @@ impl TailLog {
                 self.is_led.store(true, Ordering::Relaxed);
                 let spare = std::mem::take(&mut gate.spare);
                 drop(gate);
+                let mut unfinished = Unfinished { log: self, is_there: true, is_leader: true };
                 let led = self.lead(spare);
+                unfinished.is_there = false;
                 if led.is_err() {
                     self.direct.set(None);
                 }
@@ -639,15 +650,28 @@ impl TailLog {
     }
 }
 
-/// Whether there is room whose record its thread has not made durable. Nothing behind that room is ever durable if the
-/// thread panics now, and those who wait for what is behind hear of the end of the log.
-struct Unpublished<'l> {
+/// Whether a thread has begun what nobody else can end: room whose record it has not made durable, a batch that is out of the
+/// staging, labels that say something else than the members know. Nothing behind that is ever durable if the thread panics
+/// now, and those who wait for what is behind hear of the end of the log. Dropped without the locks of what was begun.
+struct Unfinished<'l> {
     log: &'l TailLog,
     is_there: bool,
+    is_leader: bool,
 }
 
-impl Drop for Unpublished<'_> {
+impl<'l> Unfinished<'l> {
+    /// Nothing yet.
+    fn of(log: &'l TailLog) -> Self {
+        Self { log, is_there: false, is_leader: false }
+    }
+}
+
+impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
+        if self.is_there && self.is_leader {
+            self.log.gates.lock().is_led = false;
+            self.log.is_led.store(false, Ordering::Relaxed);
+        }
         if self.is_there {
             self.log.break_off();
         }

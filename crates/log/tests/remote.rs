@@ -94,6 +94,22 @@ fn records_committed_at_a_server_are_read_by_the_next_owner() {
 }
 
 #[test]
+fn a_log_that_was_dropped_is_opened_again_at_once() {
+    let host = Host::start();
+    let client = host.client();
+    drop(TailLog::create(vec![store(&client)], &CreateOptions::default()).unwrap());
+    for turn in 0..30 {
+        assert_eq!(host.running.status().opens, 0, "{turn}");
+        let log = TailLog::open(vec![store(&client)], &log::OpenOptions::default()).unwrap();
+        assert_eq!(records(&log).len(), turn);
+        log.append_commit(b"one more").unwrap();
+    }
+    // In a runtime nobody waits.
+    let log = TailLog::open(vec![store(&client)], &log::OpenOptions::default()).unwrap();
+    host.runtime.block_on(async { drop(log) });
+}
+
+#[test]
 fn a_mirror_of_two_servers_outlives_either() {
     let hosts = [Host::start(), Host::start()];
     let clients = hosts.each_ref().map(Host::client);

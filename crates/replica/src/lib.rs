@@ -21,6 +21,8 @@ pub mod core;
 pub mod digest;
 pub mod dirty;
 pub mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod message;
 mod names;
 pub mod one_sided;

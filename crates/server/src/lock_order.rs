@@ -73,6 +73,8 @@ basics::ranks! {
     pub(crate) Links = LEAVES + 19, "the connections of a session";
     /// A request that is kept, and what is held for it.
     pub(crate) Kept = LEAVES + 20, "a request that is kept";
+    /// The accounts for work over one file system each.
+    pub(crate) Lanes = LEAVES + 21, "the accounts over file systems";
     //  54  from LEAVES + 22 on: the leaves of `tree`
 }
 

@@ -19,7 +19,7 @@ use crate::identity::{IdentityParts, ServerIdentity};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::state::durable::Moving;
-use crate::state::ends::spawn_end;
+use crate::state::ends::{Over, spawn_end};
 use crate::state::files::{Files, FilesParts};
 use crate::state::persistent::Restorer;
 use crate::time::file_time;
@@ -159,7 +159,8 @@ impl Core {
         self.push.end_of_session(id);
         if let Some(left) = session.dissolve() {
             let core = Arc::clone(self);
-            drop(spawn_end(&self.runtime, &session.account, move || {
+            let over = Over::all(left.opens());
+            drop(spawn_end(&self.runtime, (&session.account, over), move || {
                 let _moving = moving;
                 left.close(&core.files, &core.identity, MayWait::here());
             }));

@@ -7,15 +7,13 @@ mod support;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use smb::ParseError;
-use smb::create::{
-    CreateRequest, CreateRequestContext, CreateResponse, CreateResponseContext, LeaseState,
-};
+use smb::create::{CreateRequest, CreateRequestContext, CreateResponse, CreateResponseContext};
 use smb::push::{
     CREATE_CONTEXT_NAME, Capabilities, CommitRange, CommitRequest, CommitResponse, Durability,
     Generation, MapRequest, MapResponse, PushAccept, PushConnect, PushConnectionId, PushGrant,
     PushProof, PushRefusal, PushRequest, PushResponse, PushToken, QueryRequest, QueryResponse,
     Recall, RecallReason, RecallRequest, RecallResponse, Refusal, RegionEntry, RegionState,
-    RegistrationId, Rights, UnmapRequest, UnmapResponse,
+    RegistrationId, Rights, UnmapRequest, WriteUnderLease,
 };
 use smb::{Command, NtStatus};
 use smbdirect::{BufferDescriptor, Token};
@@ -218,17 +216,11 @@ fn commit_unmap_query_and_recall_round_trip_and_refuse_truncations() {
     assert_eq!(emitted(|out| unmap.emit(out)), golden);
     assert_eq!(UnmapRequest::parse(golden), Ok(unmap));
 
-    let unmapped = UnmapResponse {
-        state: RegionState::REVOKED,
-        reason: RecallReason::SHARING_CONFLICT,
-        lease: LeaseState::READ | LeaseState::WRITE,
-        epoch: 0x0203,
-        break_timeout_ms: 35_000,
-    };
-    let golden = b"\x01\0\x18\0\x03\0\0\0\x01\0\0\0\x05\0\0\0\x03\x02\0\0\xb8\x88\0\0";
-    assert_eq!(emitted(|out| unmapped.emit(out)), golden);
-    assert_eq!(UnmapResponse::parse(golden), Ok(unmapped));
-    refuses_truncations(golden, UnmapResponse::parse);
+    let again = WriteUnderLease { file_offset: 4096, epoch: 0x0203, data: b"bytes" };
+    let golden = b"\x01\0\x18\0\0\0\0\0\0\x10\0\0\0\0\0\0\x05\0\0\0\x03\x02\0\0bytes";
+    assert_eq!(emitted(|out| again.emit(out)), golden);
+    assert_eq!(WriteUnderLease::parse(golden), Ok(again));
+    refuses_truncations(golden, |bytes| WriteUnderLease::parse(bytes).map(drop));
 
     let entry = RegionEntry {
         registration,

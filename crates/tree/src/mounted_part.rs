@@ -111,7 +111,7 @@ impl MountedPart {
 }
 
 /// A mount as long as it is there.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Mount {
     Number(u64),
     /// Of a kernel that does not number mounts.

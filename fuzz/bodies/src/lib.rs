@@ -57,6 +57,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("replica_record", replica::record),
     ("replica_scan", replica::scan),
     ("replica_sequence", replica::sequence),
+    ("replica_several", replica::several),
     ("replica_witness", replica::witness),
     ("replica_wire", replica::wire),
     ("server_connection", server::connection::connection),

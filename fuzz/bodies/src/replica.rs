@@ -10,6 +10,7 @@ use replica::format::{
     Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, check_sequence, header_sum,
     payload_sum,
 };
+use replica::fuzzing::{self, Several, Stray};
 use replica::message::Message;
 use replica::ring::{Ring, Scanned};
 use replica::wire::codec::{decode, encode};
@@ -358,4 +359,40 @@ pub(crate) fn witness(data: &[u8]) {
         let _ = (answer.error(), answer.revision(), answer.number("TTL"), answer.text("token"));
         let _ = (answer.pairs(), answer.changes(), answer.is("succeeded"));
     }
+}
+
+/// A greeting or a mark of any kind and body; then links of several connections: one whose ends keep to the rules while
+/// connections come and go, and one whose other end keeps to none.
+pub(crate) fn several(data: &[u8]) {
+    let mut input = Input::new(data);
+    let kind = 0x80 | input.byte() % 8;
+    let body = input.chunk();
+    let mut frame = vec![b'L', b'R', 1, kind];
+    frame.extend_from_slice(&u32::try_from(body.len()).expect("16 bits").to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(body);
+    if fuzzing::greeting(&frame) {
+        // Bytes have one meaning: one less or more has none.
+        frame.push(0);
+        assert!(!fuzzing::greeting(&frame));
+    }
+    let (mut link, mut stray) = (Several::default(), Stray::default());
+    link.connects();
+    while !input.is_empty() {
+        let (what, which) = (input.byte(), usize::from(input.byte()));
+        match what % 8 {
+            0 => link.connects(),
+            1 => link.ends(which),
+            2 | 3 => link.sends(which, usize::from(input.byte()) << (what >> 4)),
+            4 => link.arrives(which),
+            5 => link.takes(),
+            6 => link.tells(),
+            _ => {
+                let (number, len) = (input.u64(), input.u32());
+                let number = if which % 2 == 0 { number % 20_000 } else { number };
+                Several::strays(&mut stray, number, usize::try_from(len).expect("32 bits"));
+            }
+        }
+    }
+    link.settles();
 }

@@ -9,11 +9,13 @@ has one session for each share that it was asked for, used by all its threads; a
 
 A file that was written and closed without an error is durable in the class of the server's medium (``durable=False`` turns that
 off, for the file system or in ``open``). Within ``fs.transaction`` files are written under temporary names and get
-their own when the transaction ends, each durable before that: others see the old file or the whole new one.
+their own when the transaction ends, each durable before that: others see the old file or the whole new one. Moves are carried
+out then too, in their order among the files; ``rm`` and ``mkdir`` act at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import os
@@ -25,10 +27,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 from fsspec.callbacks import DEFAULT_CALLBACK as NO_CALLBACK
 from fsspec.core import has_magic
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from ._landfast import Client
+from .moves import Move
 from .raw import BUFFER_SIZE, RawFile
 
 __all__ = ["LandfastFile", "LandfastFileSystem"]
@@ -318,6 +322,33 @@ class LandfastFileSystem(AbstractFileSystem):
         if there != name:
             raise FileExistsError(17, f"the server has it as {there!r}, and ignores case", self._strip_protocol(path))
 
+    def put(
+        self,
+        lpath: Any,
+        rpath: Any,
+        recursive: bool = False,
+        callback: Any = NO_CALLBACK,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        # A local path that is there as it is written is no pattern either.
+        if isinstance(lpath, str) and isinstance(rpath, str) and has_magic(lpath) and os.path.lexists(lpath):
+            source = LocalFileSystem._strip_protocol(lpath)
+            into = rpath.endswith("/") or self.isdir(rpath)
+            base = rpath.rstrip("/")
+            if into and not lpath.endswith("/"):
+                base = f"{base}/{os.path.basename(source)}"
+            local = LocalFileSystem()
+            names = [source]
+            if recursive:
+                names += local.find(source, maxdepth=maxdepth, withdirs=maxdepth is None, detail=False)
+            if not recursive or maxdepth is not None:
+                names = [name for name in names if not os.path.isdir(name)]
+            names = sorted(set(names))
+            lpath, rpath = names, [base + name[len(source) :] for name in names]
+            recursive, maxdepth = False, None
+        super().put(lpath, rpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **options)
+
     def put_file(self, lpath: str, rpath: str, *arguments: Any, **options: Any) -> None:
         self._refuse_other_spelling(rpath)
         super().put_file(lpath, rpath, *arguments, **options)
@@ -332,25 +363,30 @@ class LandfastFileSystem(AbstractFileSystem):
             while piece := source.read(PIECE):
                 target.write(piece)
 
-    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        plain = isinstance(path1, str) and isinstance(path2, str) and (not has_magic(path1) or self._is_literal(path1))
-        if not plain or maxdepth is not None:
-            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
-            return
-        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        if source == target:
-            return
-        if self.isdir(target):
-            target = f"{target}/{source.rsplit('/', 1)[-1]}"
-        client, old = self._place(source)
-        other, new = self._place(target)
-        if client is not other:
-            # The copy refuses a file that is its own target before anything is removed.
-            self.copy(path1, path2, recursive=recursive, on_error="raise", **options)
-            self.rm(path1, recursive=recursive)
-            return
-        self._make_room(target)
-        client.rename(old, new, replace=True)
+    def _copy_whole(self, path1: str, path2: str) -> None:
+        """Copies a file that is going to be removed: others see the old target or the whole new one, which is durable."""
+        self._make_room(path2)
+        # Whether or not a transaction is under way: it ends with this.
+        target = self._open(path2, "wb", autocommit=False, durable=True)
+        try:
+            with self._open(path1, "rb") as source:
+                while piece := source.read(PIECE):
+                    target.write(piece)
+            target.commit()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                target.discard()
+            raise
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
+        """Moves files and trees; within a transaction, when it ends. See :mod:`landfast.moves`."""
+        if maxdepth is not None:
+            raise ValueError("a move takes a tree as a whole: maxdepth would leave a part of it nowhere")
+        move = Move(self, path1, path2, recursive)
+        if self._intrans:
+            self.transaction.files.append(move)
+        else:
+            move.commit()
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         if not truncate and self.exists(path):
@@ -418,6 +454,7 @@ class LandfastFile(io.IOBase):
         self.mode = mode
         self.autocommit = autocommit or mode in ("r", "rb")
         self._client = client
+        self._durable = durable
         self._final = rest
         self._rest = rest
         if not self.autocommit:
@@ -442,14 +479,15 @@ class LandfastFile(io.IOBase):
         if self.autocommit:
             return
         self.close()
-        self._client.rename(self._rest, self._final, replace="x" not in self.mode)
+        self._client.rename(self._rest, self._final, replace="x" not in self.mode, durable=self._durable)
         self.autocommit = True
 
     def discard(self) -> None:
         """Removes the file; called when the transaction fails."""
         if self.autocommit:
             return
-        self.close()
+        with contextlib.suppress(OSError):
+            self.close()
         self._client.remove(self._rest)
         self.autocommit = True
 

@@ -63,6 +63,9 @@ pub(crate) struct Options {
     /// Keep logs and volumes on the disk instead of in memory
     #[arg(long)]
     disk: bool,
+    /// Only what is called so, or has this in its name: "suspended", "reversal", "kill -9 of the source"
+    #[arg(long)]
+    only: Option<String>,
     /// Run `landfast demo replica` before
     #[arg(long)]
     demo: bool,
@@ -80,6 +83,7 @@ impl Options {
             rdma: false,
             connections: 1,
             disk: false,
+            only: None,
             demo: true,
         }
     }
@@ -181,7 +185,7 @@ impl<'o> Run<'o> {
             }
             self.round = round;
             let began = Instant::now();
-            let drawn = draw(&mut self.stage);
+            let drawn = draw(&mut self.stage, self.options.only.as_deref())?;
             let source = NAMES[self.stage.source];
             let came = self.stage.befall(drawn.fate);
             if came.is_err() {

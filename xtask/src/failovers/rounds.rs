@@ -59,24 +59,32 @@ pub(super) struct Stage {
     pub(super) mark: u8,
 }
 
-/// Draws what befalls the group next.
-pub(super) fn draw(stage: &mut Stage) -> &'static Drawn {
+/// Draws what befalls the group next, of what has `only` in its name.
+///
+/// # Errors
+///
+/// Nothing has that, or nothing that can be done here.
+pub(super) fn draw(stage: &mut Stage, only: Option<&str>) -> Result<&'static Drawn, Failure> {
     let network = &stage.group.network;
     let (cuts, delays, is_automatic) = (network.can_cut(), network.can_delay(), stage.is_automatic);
-    let fits = |it: &&Drawn| match it.fate {
-        Fate::CutSource | Fate::CutLink if !cuts => false,
-        Fate::Delay if !delays => false,
-        _ => it.is_for_automatic || !is_automatic,
+    let fits = |it: &&Drawn| {
+        let can = match it.fate {
+            Fate::CutSource | Fate::CutLink => cuts,
+            Fate::Delay => delays,
+            _ => it.is_for_automatic || !is_automatic,
+        };
+        can && only.is_none_or(|only| it.name.contains(only))
     };
-    let sum = FATES.iter().filter(fits).map(|it| it.weight).sum();
-    let mut left = stage.random.below(sum);
-    for drawn in FATES.iter().filter(fits) {
+    let all: Vec<&Drawn> = FATES.iter().filter(fits).collect();
+    let sum: u64 = all.iter().map(|it| it.weight).sum();
+    let mut left = stage.random.below(sum.max(1));
+    for drawn in all {
         if left < drawn.weight {
-            return drawn;
+            return Ok(drawn);
         }
         left -= drawn.weight;
     }
-    &FATES[0]
+    Err(Failure::new(format!("nothing that can befall the group here is called {only:?}")))
 }
 
 impl Stage {

@@ -32,7 +32,7 @@ pub(crate) struct Options {
 impl Options {
     /// What CI has time for.
     pub(crate) fn short() -> Self {
-        Self { from: 0, seeds: 1_000, replay: None, is_quiet: false }
+        Self { from: 0, seeds: 300, replay: None, is_quiet: false }
     }
 
     /// [`Options::short`] beside other steps, which show what they do.

@@ -120,6 +120,7 @@ pub(super) const STEPS: [SuiteStep; 33] = [
         "clients that do anything, cut off and with the server killed, against a model",
         || model::run(&model::Options::short()),
     )
+    .beside()
     .quick(),
     step("lockstep", "names, locks and leases, step by step beside smbd", || {
         states::lockstep(&states::Lockstep::short())

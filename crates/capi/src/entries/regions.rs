@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "functions for C")]
 
 use std::ffi::{c_char, c_void};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use client::{OpenOptions, Path, RegionError};
 
@@ -78,12 +78,21 @@ pub unsafe extern "C" fn landfast_map(
     })
 }
 
-/// Gives a region back. It commits nothing: what no commit confirmed may or may not be in the file. Submitted operations end
-/// without a word, and after the call no destination of a read is written to. While another thread uses the region, that
-/// holds when its call has returned.
+/// Gives a region back; after the call the server has let go of the file. It commits nothing: what no commit confirmed may or
+/// may not be in the file. Submitted operations end without a word, and after the call no destination of a read is written
+/// to. While another thread uses the region, all that holds when its call has returned, and what the server says is not
+/// reported.
 #[unsafe(no_mangle)]
 pub extern "C" fn landfast_unmap(region: RegionHandle) -> Status {
-    guarded(|| REGIONS.take(region.id).map(drop))
+    guarded(|| match Arc::try_unwrap(REGIONS.take(region.id)?) {
+        Ok(Mapped { held, path }) => {
+            // Nothing of a panic in the middle of an operation is left behind its end.
+            let held = held.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let closed = held.region.close();
+            closed.map_err(|error| Fault::Region { doing: "give back", object: path, error })
+        }
+        Err(_) => Ok(()),
+    })
 }
 
 /// Posts a write and returns. The bytes are copied. They are neither visible to others nor durable before a commit that

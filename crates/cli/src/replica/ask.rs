@@ -186,8 +186,7 @@ impl Answers {
             }
             Asked::Suspend { member } => {
                 self.kept(Wish::Suspend(MemberId(member)))?;
-                self.leaves_behind(MemberId(member));
-                Ok(Value::Null)
+                self.leaves_behind(MemberId(member))
             }
             Asked::Resume { member } => self.kept(Wish::Resume(MemberId(member))),
             Asked::Sync { member } => self.wish(Wish::Compare(MemberId(member))),
@@ -260,12 +259,16 @@ impl Answers {
     }
 
     // A source that ends before waits for the member when it starts again. Where too few would be left it stays in sync.
-    fn leaves_behind(&self, member: MemberId) {
+    fn leaves_behind(&self, member: MemberId) -> Result<Value, String> {
         let mut left = LEFT_WITHIN;
-        while self.member.report().status.in_sync.contains(member) && !left.is_zero() {
+        while self.member.report().status.in_sync.contains(member) {
+            if left.is_zero() {
+                return Err(STAYS_IN_SYNC.to_owned());
+            }
             std::thread::sleep(PAUSE);
             left = left.saturating_sub(PAUSE);
         }
+        Ok(Value::Null)
     }
 
     /// The number of the newest event.
@@ -354,6 +357,9 @@ const ESHUTDOWN: i32 = 108;
 const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
+/// A member is suspended, and too few would be in sync without it.
+const STAYS_IN_SYNC: &str = "the member is suspended, but stays in sync, as fewer than least_in_sync would be without it: writes wait \
+for it until it is resumed, or least_in_sync is less";
 /// How long a member that is suspended may take to leave the set in sync.
 const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// A denial is of interest for so many events.

@@ -1,5 +1,6 @@
 //! The file that a running member goes by, and what becomes of another one that it is told to take.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use replica::runtime::Member;
@@ -38,9 +39,11 @@ impl InForce {
         let new = Group::of_file(&group.path, file).map_err(|error| error.to_string())?;
         let me = group.member(name).map_err(|error| error.to_string())?.clone();
         let found = between(&group.file, &new.file, me.number);
-        let never = found.iter().any(|it| matches!(it.way, Way::Never(_)));
-        let judge = Judge { member, new: &new.file, others_have_it };
-        let mut in_force = group;
+        let judge = Judge { member, has: &group.file, new: &new.file, others_have_it };
+        let before = group.member(name).map(|entry| group.settings(entry));
+        let before = before.map_err(|error| error.to_string())?;
+        let mut in_force = group.clone();
+        let never = found.iter().any(|it| matches!(judge.of(it), Outcome::Left("refused", _)));
         let mut outcomes = Vec::new();
         for difference in &found {
             let mut outcome = judge.of(difference);
@@ -61,10 +64,19 @@ impl InForce {
         }
         if !dry_run {
             // What concerns nobody's work but has to be the same for the next comparison.
-            in_force.file.removed.clone_from(&new.file.removed);
+            if !never {
+                in_force.file.removed.clone_from(&new.file.removed);
+            }
             let entry = in_force.member(name).map_err(|error| error.to_string())?;
-            member.configure(&in_force.settings(entry));
+            let mut settings = in_force.settings(entry);
+            // A mode that the file leaves as it was stays what an operator has made of it meanwhile.
+            settings.tuning.modes.retain(|mode| !before.tuning.modes.contains(mode));
+            member.configure(&settings);
             *self.group.write().unwrap_or_else(PoisonError::into_inner) = in_force;
+            // What it has been told it remembers.
+            if !member.is_kept() {
+                return Err("the changes are in force, and could not be made durable".to_owned());
+            }
         }
         Ok(json!({ "member": name, "changes": outcomes }))
     }
@@ -95,6 +107,8 @@ impl Outcome {
 /// Decides what may change at a member as it is now.
 struct Judge<'j> {
     member: &'j Member,
+    /// What the member runs by.
+    has: &'j GroupFile,
     new: &'j GroupFile,
     others_have_it: bool,
 }
@@ -131,7 +145,14 @@ impl Judge<'_> {
     // A member that has started again lets itself be promoted without a question where it believes that no write was answered
     // without it: it must not believe so while the source does otherwise.
     fn least_in_sync(&self, difference: &Difference) -> Outcome {
-        let all = self.new.members.len().to_string();
+        let numbers = |file: &GroupFile| -> BTreeSet<u8> {
+            file.members.iter().map(|entry| entry.number).collect()
+        };
+        // With other members the same number means something else, and members change with the next start alone.
+        if numbers(self.has) != numbers(self.new) {
+            return Outcome::Left("order", NOT_WITH_MEMBERS.to_owned());
+        }
+        let all = self.has.members.len().to_string();
         let is_source = self.member.report().status.is_source;
         let why = match (is_source, difference.from == all, difference.to == all) {
             (true, true, false) => "the other members have to have it before the source",
@@ -190,4 +211,5 @@ fn take_over(of: &mut GroupFile, new: &GroupFile, difference: &Difference) {
     }
 }
 
+const NOT_WITH_MEMBERS: &str = "a file that changes the members as well is taken in two steps: this first, at all members, or the members first";
 const NOT_IN_PART: &str = "a file of which something can never be this group's is taken in no part";

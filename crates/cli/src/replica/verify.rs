@@ -1,5 +1,6 @@
 //! `landfast replica verify`: orders a comparison, and waits until each member has made it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,28 +22,33 @@ pub(super) fn run(options: &Verify) -> Result<(), Failure> {
     }
     let since = answer["event"].as_u64().unwrap_or_default();
     let mut progress = Progress::new(answer["first"].as_u64().unwrap_or(lsn), lsn);
-    let absent = loop {
+    // Who was away once has not compared all, whatever it has applied since.
+    let mut absent = BTreeSet::new();
+    loop {
         let (_, status) = ask::ask(&options.of, Asked::Status)?;
         if status["role"] != "source" {
             let why = "the member is the source no more: what was compared since is not known here";
             return Err(ReplicaFailure::Refused(why.to_owned()).into());
         }
         let replicas = status["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let (behind, absent) = still(replicas, lsn);
+        let (behind, away) = still(replicas, lsn);
+        absent.extend(away);
         if behind.is_empty() {
-            break absent;
+            break;
         }
         progress.show(&behind);
         std::thread::sleep(PAUSE);
-    };
+    }
     let (_, events) = ask::ask(&options.of, Asked::Events { since })?;
-    let differences: Vec<&str> = events
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|event| event["event"] == DIFFERS)
-        .filter_map(|event| event["text"].as_str())
-        .collect();
+    let texts = |numbers: &'static [u64]| {
+        let events = events.as_array().into_iter().flatten();
+        let these =
+            events.filter(move |it| it["event"].as_u64().is_some_and(|it| numbers.contains(&it)));
+        these.filter_map(|event| event["text"].as_str())
+    };
+    let differences: Vec<&str> = texts(&[DIFFERS]).collect();
+    // It was away in between two looks.
+    absent.extend(texts(&FOLLOWS).map(|text| output::shown(text).into_owned()));
     for text in differences.iter().take(SHOWN) {
         output::say(&format!("{text}\n"))?;
     }
@@ -54,7 +60,7 @@ pub(super) fn run(options: &Verify) -> Result<(), Failure> {
         differences.len()
     ))?;
     if !absent.is_empty() {
-        return Err(ReplicaFailure::NotCompared(absent.join(", ")).into());
+        return Err(ReplicaFailure::NotCompared(Vec::from_iter(absent).join(", ")).into());
     }
     match differences.len() {
         0 => Ok(()),
@@ -104,6 +110,8 @@ impl Progress {
 
 /// Members that compare nothing as they are.
 const AWAY: [&str; 3] = ["Suspended", "WaitingForDestination", "InitialBlockCopy"];
+/// The events of a member that begins to follow.
+const FOLLOWS: [u64; 2] = [300, 301];
 /// The event of a range that differs.
 const DIFFERS: u64 = 400;
 /// Ranges that are named one by one.

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Create) -> Result<(), Failure> {
     }
     let mode = made.map_err(&failed)?;
     if mode != Mode::Block {
-        marking::mark(&file, mode);
+        marking::mark(&file, mode).map_err(|errno| failed(std::io::Error::from(errno).into()))?;
     }
     if !is_device {
         // What clients flush is durable in the volume, and so its name has to be.
@@ -64,15 +64,15 @@ fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFa
     let class = pmem::classify(file)?;
     let default = if class == DurabilityClass::Storage { Mode::File } else { Mode::Block };
     let mode = options.mode.unwrap_or(default);
+    if class == DurabilityClass::Volatile && !options.emulate_persistence {
+        return Err(VolumeFailure::Volatile);
+    }
     if mode == Mode::File {
         return match options.size {
             // Its end would belong to no sector.
             Some(size) if size == 0 || size % SECTOR_OF_FILES != 0 => Err(VolumeFailure::Sectors),
             _ => Ok(mode),
         };
-    }
-    if class == DurabilityClass::Volatile && !options.emulate_persistence {
-        return Err(VolumeFailure::Volatile);
     }
     if mode == Mode::Dax && (is_device || class == DurabilityClass::Storage) {
         return Err(VolumeFailure::NotDax);

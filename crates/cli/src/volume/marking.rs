@@ -1,13 +1,15 @@
 //! A volume of mode file that is marked as one when a client first writes to it.
 //!
 //! From then on its bytes may look like anything, a volume of mode block too, and the mark says what it is. A file that a command
-//! opened, and then was refused, stays as it was: the mark is what `landfast volume remove` goes by.
+//! opened, and then was refused, stays as it was: the mark is what `landfast volume remove` goes by. It is on the disk before
+//! the first bytes are: without it they could be those of a volume of mode block, which an opening repairs.
 
 use std::fs::File;
-use std::sync::Once;
+use std::sync::OnceLock;
 
 use block::{BlockDevice, BlockError, Extent, FileDevice, Geometry, Survives, Zeroing};
 use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 
 use super::args::Mode;
 
@@ -16,18 +18,23 @@ use super::args::Mode;
 pub(super) struct Marking {
     device: FileDevice,
     file: File,
-    first_change: Once,
+    is_marked: OnceLock<()>,
 }
 
 impl Marking {
     /// The device of a file; `file` is the same file.
     pub(super) fn new(device: FileDevice, file: File) -> Self {
-        Self { device, file, first_change: Once::new() }
+        Self { device, file, is_marked: OnceLock::new() }
     }
 
-    fn changed(&self) -> &FileDevice {
-        self.first_change.call_once(|| mark(&self.file, Mode::File));
-        &self.device
+    fn changed(&self) -> Result<&FileDevice, BlockError> {
+        if self.is_marked.get().is_none() {
+            mark(&self.file, Mode::File)?;
+            // A flush of the bytes writes no attribute.
+            rustix::fs::fsync(&self.file)?;
+            let _ = self.is_marked.set(());
+        }
+        Ok(&self.device)
     }
 }
 
@@ -41,7 +48,7 @@ impl BlockDevice for Marking {
     }
 
     fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<(), BlockError> {
-        self.changed().write(offset, bytes, survives)
+        self.changed()?.write(offset, bytes, survives)
     }
 
     fn flush(&self) -> Result<(), BlockError> {
@@ -49,7 +56,7 @@ impl BlockDevice for Marking {
     }
 
     fn trim(&self, offset: u64, len: u64, survives: Survives) -> Result<(), BlockError> {
-        self.changed().trim(offset, len, survives)
+        self.changed()?.trim(offset, len, survives)
     }
 
     fn write_zeroes(
@@ -59,7 +66,7 @@ impl BlockDevice for Marking {
         zeroing: Zeroing,
         survives: Survives,
     ) -> Result<(), BlockError> {
-        self.changed().write_zeroes(offset, len, zeroing, survives)
+        self.changed()?.write_zeroes(offset, len, zeroing, survives)
     }
 
     fn status(&self, offset: u64, len: u64) -> Result<Extent, BlockError> {
@@ -67,15 +74,21 @@ impl BlockDevice for Marking {
     }
 
     fn resize(&self, size: u64) -> Result<u64, BlockError> {
-        self.changed().resize(size)
+        self.changed()?.resize(size)
     }
 }
 
 /// Marks a volume of mode file or dax, which has no bytes of its own that could say what it is. A file system without
 /// extended attributes has none to mark it by: the volume can be used all the same, and is not listed.
-pub(super) fn mark(file: &File, mode: Mode) {
+///
+/// # Errors
+/// There is no room for it.
+pub(super) fn mark(file: &File, mode: Mode) -> Result<(), Errno> {
     let value: &[u8] = if mode == Mode::Dax { DAX } else { FILE };
-    let _ = rustix::fs::fsetxattr(file, MARK, value, XattrFlags::empty());
+    match rustix::fs::fsetxattr(file, MARK, value, XattrFlags::empty()) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
 }
 
 /// The mode that a file is marked with.

@@ -64,9 +64,13 @@ pub(super) fn device(
     }
     let options = pmem::OpenOptions { emulate_persistence: emulate };
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
-    let is_plain = pmem::classify(&file).is_err();
+    let class = pmem::classify(&file).ok();
+    let is_plain = class.is_none();
     if marked(&file) == Some(Mode::Dax) {
         return Err(VolumeFailure::Mapped);
+    }
+    if class == Some(DurabilityClass::Volatile) && access == Access::ReadWrite && !emulate {
+        return Err(VolumeFailure::Volatile);
     }
     // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
     if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
@@ -76,9 +80,6 @@ pub(super) fn device(
         }
         let again = file.try_clone()?;
         return Ok((Arc::new(Marking::new(FileDevice::new(file)?, again)), Mode::File));
-    }
-    if pmem::classify(&file)? == DurabilityClass::Volatile && !emulate {
-        return Err(VolumeFailure::Volatile);
     }
     Ok((Arc::new(Volume::open_file(file, options, access)?), Mode::Block))
 }

@@ -11,8 +11,7 @@
 //! Spec: MS-SMB2 §3.2.5.19.2.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smb::LeaseBreakNotification;
 use smb::create::{LeaseKey, LeaseState};
@@ -52,39 +51,15 @@ impl From<LeaseBreakNotification> for LeaseBreak {
 
 pub(crate) type BreakReceiver = mpsc::Receiver<LeaseBreak>;
 
-/// How many breaks of a lease have arrived, whether or not the holder has taken them. A break that
-/// arrived before an answer is counted before that answer is handed out. What has not arrived may have been sent all the same,
-/// and long ago.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BreakCount(Arc<AtomicU64>);
-
-impl BreakCount {
-    pub(crate) fn now(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn arrive(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-#[derive(Debug)]
-struct Listener {
-    sender: mpsc::Sender<LeaseBreak>,
-    count: BreakCount,
-}
-
 #[derive(Debug, Default)]
-pub(crate) struct Breaks(Mutex<HashMap<LeaseKey, Listener>>);
+pub(crate) struct Breaks(Mutex<HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>>);
 
 impl Breaks {
     /// Listens for breaks of a key, before the lease is asked for.
-    pub(crate) fn listen(&self, key: LeaseKey) -> (BreakReceiver, BreakCount) {
+    pub(crate) fn listen(&self, key: LeaseKey) -> BreakReceiver {
         let (sender, receiver) = mpsc::channel(BREAKS_MAX);
-        let count = BreakCount::default();
-        self.lock().insert(key, Listener { sender, count: count.clone() });
-        (receiver, count)
+        self.lock().insert(key, sender);
+        receiver
     }
 
     /// Stops listening.
@@ -95,10 +70,8 @@ impl Breaks {
     /// Hands a break to its listener; `false` if no listener could take it.
     pub(super) fn deliver(&self, found: LeaseBreak) -> bool {
         let mut listeners = self.lock();
-        let taken = listeners.get(&found.key).is_some_and(|listener| {
-            listener.count.0.fetch_add(1, Ordering::Release);
-            listener.sender.try_send(found).is_ok()
-        });
+        let listener = listeners.get(&found.key);
+        let taken = listener.is_some_and(|listener| listener.try_send(found).is_ok());
         if !taken {
             listeners.remove(&found.key);
         }
@@ -109,7 +82,7 @@ impl Breaks {
         self.lock().clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseKey, Listener>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

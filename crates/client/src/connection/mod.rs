@@ -40,7 +40,7 @@ use smb::crypto::{LaneId, Turn};
 use smb::{Command, FileId, Header, HeaderFlags, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
-pub(crate) use breaks::{BreakCount, BreakReceiver, Breaks};
+pub(crate) use breaks::{BreakReceiver, Breaks};
 use credits::Credits;
 use detached::Detached;
 pub(crate) use leftover::Leftover;

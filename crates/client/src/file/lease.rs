@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smb::create::{Lease as WireLease, LeaseKey, LeaseState, LeaseVersion};
 use smb::{Command, LeaseBreakAck};
 
-use crate::connection::{BreakCount, BreakReceiver, LeaseBreak};
+use crate::connection::{BreakReceiver, LeaseBreak};
 use crate::error::{ClientError, ConnectionError};
 use crate::tree::Tree;
 
@@ -25,7 +25,6 @@ pub struct Lease {
     key: LeaseKey,
     known: Known,
     breaks: BreakReceiver,
-    count: BreakCount,
 }
 
 /// What a client knows of its lease: the state, and the epoch, which counts the changes of it.
@@ -87,8 +86,8 @@ impl Lease {
 
     /// Listens for the breaks of a key that the client has had on another connection.
     pub(super) fn again(tree: &Arc<Tree>, key: LeaseKey) -> Self {
-        let (breaks, count) = tree.connection().breaks().listen(key);
-        Self { tree: Arc::clone(tree), key, known: Known::default(), breaks, count }
+        let breaks = tree.connection().breaks().listen(key);
+        Self { tree: Arc::clone(tree), key, known: Known::default(), breaks }
     }
 
     pub(super) fn granted(self, lease: &WireLease) -> Self {
@@ -109,11 +108,6 @@ impl Lease {
     /// The rights that the client has.
     pub fn state(&self) -> LeaseState {
         self.known.now().1
-    }
-
-    /// Counts the breaks of the lease as they arrive.
-    pub(crate) fn break_count(&self) -> BreakCount {
-        self.count.clone()
     }
 
     /// Waits until the server breaks the lease.

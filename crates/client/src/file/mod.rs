@@ -100,18 +100,26 @@ impl File {
 
     /// [`File::close`] of a file that several may hold; only the first call means something.
     pub(crate) async fn close_once(&self) -> Result<(), ClientError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let request = CloseRequest { query_attributes: false, file_id: self.id };
         let pending = self.tree.submit(Command::CLOSE, 0, |out| request.emit(out)).await?;
         // Only now: a caller that stops waiting before has the file closed by its drop.
         self.closed.store(true, Ordering::Relaxed);
         pending.await?.success().map(drop)
     }
+
+    /// Has the file closed without waiting for the answer, unless it is closed or left.
+    pub(crate) fn close_soon(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.tree.close_file(self.id);
+        }
+    }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if !self.closed.load(Ordering::Relaxed) {
-            self.tree.close_file(self.id);
-        }
+        self.close_soon();
     }
 }

@@ -34,7 +34,7 @@ use smb::create::{CreateDisposition, LeaseState};
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
     PushAccept, PushConnectionId, PushGrant, RecallRequest, RecallResponse, RegistrationId, Rights,
-    UnmapRequest, UnmapResponse,
+    UnmapRequest, WriteUnderLease,
 };
 use smb::{ControlCode, FileId, NtStatus};
 use tokio::runtime::{Handle, Runtime};
@@ -44,7 +44,6 @@ use tracing::debug;
 use super::answers::{class_of, granted, malformed, mapping_of, promised, takes};
 use super::listeners::{self, Listeners};
 use super::smb2::{FallbackReason, Smb2};
-use super::tenure::Tenure;
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
@@ -67,8 +66,8 @@ pub(crate) struct FileControl {
     /// What the latest open that told it says of commits.
     promise: Option<Promise>,
     grace: Duration,
-    /// The latest registration, which the server is asked about when it has ended.
-    registered: Option<(RegistrationId, Generation)>,
+    /// The epoch of the lease, complete, at the latest mapping.
+    mapped_at: Option<u16>,
     shared: Arc<Shared>,
     back: Option<Box<dyn Returning>>,
     /// Watchers end when this is dropped.
@@ -112,7 +111,6 @@ struct Shared {
     /// The open that carries the registration.
     mapper: Mutex<Arc<File>>,
     standing: watch::Sender<Standing>,
-    tenure: Tenure,
     /// The end of the connection ends neither the open nor its lease.
     outlives: AtomicBool,
     /// Held by the watcher that is active.
@@ -164,7 +162,6 @@ impl FileControl {
         let shared = Shared {
             mapper: Mutex::new(Arc::clone(&file)),
             standing: watch::Sender::new(Standing::Unmapped),
-            tenure: Tenure::new(lease.as_ref().map(Lease::break_count)),
             outlives: AtomicBool::new(false),
             lease: tokio::sync::Mutex::new(lease),
         };
@@ -179,7 +176,7 @@ impl FileControl {
             known,
             promise,
             grace: Duration::ZERO,
-            registered: None,
+            mapped_at: None,
             shared: Arc::new(shared),
             back: None,
             alive: watch::Sender::new(()),
@@ -190,9 +187,10 @@ impl FileControl {
     }
 
     /// Comes back after its session is lost.
-    pub(crate) fn coming_back(self, back: Box<dyn Returning>) -> Self {
+    pub(crate) fn coming_back(mut self, back: Box<dyn Returning>) -> Self {
         self.shared.outlives.store(true, Ordering::Relaxed);
-        Self { back: Some(back), ..self }
+        self.back = Some(back);
+        self
     }
 
     /// Makes a call, and makes it again by another session where the present one is lost.
@@ -230,11 +228,8 @@ impl FileControl {
             let before = known.as_ref().map(Known::now);
             let wanted = Wanted { id: file.id(), path, options, lease: before };
             let (client, mut file) = back.get(wanted, deadline).await?;
-            let now = file.take_lease();
-            *known = now.as_ref().map(Lease::known);
-            let whole = is_whole(before, known.as_ref().map(Known::now));
-            shared.tenure.go_on(now.as_ref().map(Lease::break_count), whole).await;
-            *lease = now;
+            *lease = file.take_lease();
+            *known = lease.as_ref().map(Lease::known);
             Ok::<_, ClientError>((client, file))
         });
         let (client, file) = found?;
@@ -255,25 +250,6 @@ impl FileControl {
         Ok(())
     }
 
-    /// Asks the server whether the lease is as it was at the latest mapping, which has ended: only then may its bytes be written again.
-    fn assure(&mut self) -> Result<bool, ClientError> {
-        let Some(registered) = self.registered else { return Ok(false) };
-        let before = self.known.as_ref().map(Known::now);
-        // Before the answer was made: what it promises lasts at least as long from here.
-        let asked = self.now();
-        self.runtime.block_on(async {
-            let answer = self.shared.ask_of(registered).await?;
-            debug!(?answer, "what the server says of a region that has ended");
-            let break_timeout = Duration::from_millis(u64::from(answer.break_timeout_ms));
-            let whole = is_whole(before, Some((answer.epoch, answer.lease)));
-            Ok::<_, ClientError>(whole && self.shared.tenure.assure(asked, break_timeout).await)
-        })
-    }
-
-    fn now(&self) -> Instant {
-        self.client.environment().clock.now()
-    }
-
     // Answers breaks while nothing is mapped.
     fn listen(&self, patience: Duration) {
         let shared = Arc::clone(&self.shared);
@@ -285,8 +261,9 @@ impl FileControl {
     }
 
     /// Keeps the runtime alive as long as the region.
-    pub(crate) fn keeping(self, runtime: Arc<Runtime>) -> Self {
-        Self { _kept: Some(runtime), ..self }
+    pub(crate) fn keeping(mut self, runtime: Arc<Runtime>) -> Self {
+        self._kept = Some(runtime);
+        self
     }
 
     /// Opens the file once more under the same lease, for a new token. The file must exist: if it
@@ -364,14 +341,12 @@ impl Control<Smb2> for FileControl {
         let mut input = Vec::new();
         request.emit(&mut input);
         let mapper = Arc::clone(&self.shared.mapper());
+        // Before the server looks at the lease: what changes it later is counted.
+        self.mapped_at = self.known.as_ref().and_then(|known| whole_since(known.now()));
         let code = ControlCode::MAP_REMOTE_REGION;
-        let output = self.runtime.block_on(async {
-            self.shared.tenure.begin().await;
-            mapper.ioctl(code, &input, MAP_OUTPUT_MAX).await
-        })?;
+        let output = self.runtime.block_on(mapper.ioctl(code, &input, MAP_OUTPUT_MAX))?;
         let mapped = MapResponse::parse(&output).map_err(malformed)?;
         let standing = Standing::Mapped(mapped.registration, mapped.generation);
-        self.registered = Some((mapped.registration, mapped.generation));
         self.shared.standing.send_replace(standing);
         self.watch(recall, standing);
         Ok(mapping_of(&mapped))
@@ -383,23 +358,27 @@ impl Control<Smb2> for FileControl {
     }
 
     fn may_replay(&mut self) -> bool {
-        // An older server says nothing: then nobody knows.
-        self.lasting(Self::assure).unwrap_or(false)
+        self.mapped_at.is_some()
     }
 
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
-        self.lasting(|it| {
-            let is_sure = it.runtime.block_on(it.shared.tenure.is_sure(it.now()));
-            // The replay takes long, or goes on by another session.
-            if !is_sure && !it.assure()? {
-                return Ok(false);
+        let Some(epoch) = self.mapped_at else { return Ok(false) };
+        let max = self.client.tree().request_max().min(WRITE_AGAIN_MAX);
+        let room = usize::try_from(max).expect("a u32 fits") - WriteUnderLease::OVERHEAD;
+        let mut offset = file_offset;
+        // One after the other: where the lease is gone nothing more is sent.
+        for data in bytes.chunks(room) {
+            let mut input = Vec::with_capacity(WriteUnderLease::OVERHEAD + data.len());
+            WriteUnderLease { file_offset: offset, epoch, data }.emit(&mut input);
+            let code = ControlCode::WRITE_UNDER_LEASE;
+            let written = self.lasting(|it| it.runtime.block_on(it.file.ioctl(code, &input, 0)));
+            match written {
+                Ok(_) => offset += u64::try_from(data.len()).expect("usize has at most 64 bits"),
+                Err(error) if error.status().is_some_and(is_lease_gone) => return Ok(false),
+                Err(error) => return Err(error),
             }
-            it.runtime.block_on(async {
-                // A task that gives the lease away waits for the answer to a write in flight.
-                let Some(_hold) = it.shared.tenure.hold(it.now()).await else { return Ok(false) };
-                it.file.write_at(file_offset, bytes).await.map(|()| true)
-            })
-        })
+        }
+        Ok(true)
     }
 
     fn settle(&mut self) {
@@ -439,12 +418,46 @@ impl Control<Smb2> for FileControl {
     fn flush(&mut self) -> Result<(), ClientError> {
         self.lasting(|it| it.runtime.block_on(it.file.flush()))
     }
+
+    fn close(&mut self) -> Result<(), ClientError> {
+        // A task of a runtime may not block, and must not panic for it in a drop: the file is closed soon.
+        if Handle::try_current().is_ok() {
+            return Ok(());
+        }
+        let closed = self.lasting(|it| {
+            it.alive.send_replace(());
+            let mapper = Arc::clone(&it.shared.mapper());
+            // It has the registration, and the lease as the other open does.
+            let mapped = it.runtime.block_on(mapper.close_once());
+            mapped.and(it.runtime.block_on(it.file.close_once()))
+        });
+        match closed {
+            // Opens that do not outlive their session ended with it, and one that does by the CLOSE whose answer was lost.
+            Err(error) if error.is_lost() && self.back.is_none() => Ok(()),
+            Err(error) if error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
+            other => other,
+        }
+    }
 }
 
-/// Whether nobody else was promised the file between two looks at its lease: it is complete, and no change was counted.
-fn is_whole(before: Option<(u16, LeaseState)>, now: Option<(u16, LeaseState)>) -> bool {
+impl Drop for FileControl {
+    /// At once, and not when the last task that watches the file has noticed: it is asked for before anything that the
+    /// owner asks for next.
+    fn drop(&mut self) {
+        self.shared.mapper().close_soon();
+        self.file.close_soon();
+    }
+}
+
+/// The epoch of a lease that is complete.
+fn whole_since((epoch, state): (u16, LeaseState)) -> Option<u16> {
     let complete = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
-    before.zip(now).is_some_and(|(before, now)| now == before && now.1 == complete)
+    (state == complete).then_some(epoch)
+}
+
+/// Whether the server does not write bytes again: the lease is not as it was, or an older server cannot know.
+fn is_lease_gone(status: NtStatus) -> bool {
+    [NtStatus::INVALID_OPLOCK_PROTOCOL, NtStatus::INVALID_DEVICE_REQUEST].contains(&status)
 }
 
 /// Whether a registration has ended that the client was to unmap, with this outcome.
@@ -503,19 +516,6 @@ impl Shared {
         }
     }
 
-    /// What the server says of a registration that has ended, and of its lease.
-    async fn ask_of(
-        &self,
-        (registration, generation): (RegistrationId, Generation),
-    ) -> Result<UnmapResponse, ClientError> {
-        let mut input = Vec::new();
-        UnmapRequest { registration, generation }.emit(&mut input);
-        let mapper = Arc::clone(&self.mapper());
-        let (code, room) = (ControlCode::UNMAP_REMOTE_REGION, u32::from(UnmapResponse::LEN));
-        let output = mapper.ioctl(code, &input, room).await?;
-        UnmapResponse::parse(&output).map_err(malformed)
-    }
-
     async fn commit(&self, range: Range<u64>) -> Result<(), ClientError> {
         let present = *self.standing.borrow();
         let mapper = Arc::clone(&self.mapper());
@@ -541,9 +541,7 @@ impl Shared {
             };
             let Ok(found) = found else { return };
             let settled = standing.wait_for(|standing| *standing != Standing::Settling);
-            if tokio::time::timeout(patience, settled).await.is_err() {
-                self.tenure.end().await;
-            }
+            let _ = tokio::time::timeout(patience, settled).await;
             acknowledge(lease, found).await;
         }
     }
@@ -595,7 +593,6 @@ impl Watcher {
                 // uncommitted writes are not written again. If the owner is about to return the
                 // region, the lease break is not acknowledged before that.
                 self.recall.leave();
-                self.shared.tenure.end().await;
                 let _ = self.shared.unmap(Standing::Unmapped).await;
             }
             if let Some(found) = found {
@@ -623,6 +620,8 @@ async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
 // Room for the fixed part and the greatest number of descriptors.
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
 const COMMIT_OUTPUT_MAX: u32 = 64;
+// Bytes of one request that writes again; a store of eight bytes is always one.
+const WRITE_AGAIN_MAX: u32 = 1 << 20;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;
 
 #[cfg(test)]
@@ -632,15 +631,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_lost_something_or_was_changed_meanwhile_does_not_count_as_whole() {
+    fn bytes_are_written_again_under_a_complete_lease_alone() {
         let all = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
-        let none = LeaseState::empty();
-        assert!(is_whole(Some((3, all)), Some((3, all))));
-        for (before, now) in [((3, none), (4, none)), ((3, all), (4, none)), ((1, all), (3, all))] {
-            assert!(!is_whole(Some(before), Some(now)), "{before:?} {now:?}");
+        assert_eq!(whole_since((3, all)), Some(3));
+        for less in [LeaseState::empty(), LeaseState::READ | LeaseState::HANDLE] {
+            assert_eq!(whole_since((3, less)), None, "{less:?}");
         }
-        assert!(!is_whole(None, Some((0, all))) && !is_whole(Some((0, all)), None));
-        assert!(!is_whole(Some((3, none)), Some((3, none))), "nothing was held");
     }
 
     #[test]

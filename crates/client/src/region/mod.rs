@@ -6,7 +6,6 @@ mod answers;
 mod file_control;
 pub(crate) mod listeners;
 mod smb2;
-mod tenure;
 
 pub(crate) use self::file_control::{FileControl, Getting, Returning, Wanted};
 pub use self::smb2::{AsyncRegion, FallbackReason, Path, Region, RegionError, Smb2};

@@ -75,6 +75,7 @@ fn controls_with_truncated_inputs_are_refused() {
         ControlCode::COMMIT_REMOTE_REGION,
         ControlCode::QUERY_REMOTE_REGIONS,
         ControlCode::WAIT_REGION_RECALL,
+        ControlCode::WRITE_UNDER_LEASE,
     ];
     for code in codes {
         for input in

@@ -10,9 +10,13 @@ use super::{Store, StoreError, Worth};
 /// The store works in push mode alone: one-sided writes, and commits that need no program of the other side. A region
 /// that is recalled, or whose connection is lost, ends the store, because its owner can no longer be sure to be the
 /// only one who appends. Open the region again, and the log with it.
+///
+/// Dropped in push mode it waits until the server has let go of the file, so that the log can be opened again at once; not in a
+/// task of an async runtime, where nothing may block.
 #[derive(Debug)]
 pub struct RemoteStore<M: Messages> {
-    region: RemoteRegion<M>,
+    /// There until the drop.
+    region: Option<RemoteRegion<M>>,
     worth: Worth,
     begun: usize,
 }
@@ -32,11 +36,16 @@ impl<M: Messages> RemoteStore<M> {
             }
             fallen @ Path::Messages { .. } => return Err(NotMapped::error(fallen)),
         };
-        Ok(Self { region, worth, begun: 0 })
+        Ok(Self { region: Some(region), worth, begun: 0 })
+    }
+
+    fn region(&mut self) -> &mut RemoteRegion<M> {
+        self.region.as_mut().expect("it is there until the drop")
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        match self.region.path() {
+        let region = self.region.as_ref().expect("it is there until the drop");
+        match region.path() {
             Path::Push { .. } => Ok(()),
             fallen @ Path::Messages { .. } => Err(NotMapped::error(fallen)),
         }
@@ -45,7 +54,7 @@ impl<M: Messages> RemoteStore<M> {
 
 impl<M: Messages> Store for RemoteStore<M> {
     fn len(&self) -> u64 {
-        self.region.len()
+        self.region.as_ref().map_or(0, RemoteRegion::len)
     }
 
     fn worth(&self) -> Worth {
@@ -53,17 +62,17 @@ impl<M: Messages> Store for RemoteStore<M> {
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.region.read(offset, out).map_err(StoreError::new)
+        self.region().read(offset, out).map_err(StoreError::new)
     }
 
     fn place(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.check()?;
-        self.region.write(offset, bytes).map_err(StoreError::new)
+        self.region().write(offset, bytes).map_err(StoreError::new)
     }
 
     fn begin_commit(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.check()?;
-        self.region.submit_commit(offset, len).map_err(StoreError::new)?;
+        self.region().submit_commit(offset, len).map_err(StoreError::new)?;
         self.begun += 1;
         Ok(())
     }
@@ -71,7 +80,7 @@ impl<M: Messages> Store for RemoteStore<M> {
     fn end_commit(&mut self) -> Result<(), StoreError> {
         let mut outcome = Ok(());
         for _ in 0..std::mem::take(&mut self.begun) {
-            let finished = self.region.finish(&mut []).map(drop).map_err(StoreError::new);
+            let finished = self.region().finish(&mut []).map(drop).map_err(StoreError::new);
             outcome = outcome.and(finished);
         }
         // A commit that a message made is durable too, but nothing may follow it.
@@ -82,6 +91,17 @@ impl<M: Messages> Store for RemoteStore<M> {
     fn settle(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.begin_commit(offset, len)?;
         self.end_commit()
+    }
+}
+
+impl<M: Messages> Drop for RemoteStore<M> {
+    fn drop(&mut self) {
+        // One that has left push mode may have lost its server, who would be waited for in vain.
+        if self.check().is_ok()
+            && let Some(region) = self.region.take()
+        {
+            let _ = region.close();
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use pmem::DurabilityClass;
 
 use super::behaving::{Behaving, Behaviour};
 use super::memory::{MEMBER_LEN, Part, create, in_memory, open, records};
-use crate::store::{Store, Worth};
+use crate::format::RING_START;
+use crate::store::{Store, StoreError, Worth};
 use crate::{CreateOptions, DestageOptions, Destager, LogError, Lsn, TailLog};
 
 #[test]
@@ -130,4 +131,40 @@ fn a_waker_that_drops_the_last_of_its_task_ends_no_commit() {
     drop(waker);
     log.append_commit(b"one").unwrap();
     assert_eq!(log.gates().lock().tasks(), 0);
+}
+
+/// Panics at the first change in the ring, or of a label, from when it is told to.
+#[derive(Debug)]
+struct PanicsAt(std::ops::Range<u64>, Arc<AtomicBool>);
+
+impl Behaviour for PanicsAt {
+    fn place(&mut self, below: &mut dyn Store, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        assert!(!(self.0.contains(&at) && self.1.load(Ordering::Relaxed)), "planned");
+        below.place(at, bytes)
+    }
+}
+
+#[test]
+fn a_thread_that_panics_for_all_ends_the_log_for_those_behind_it() {
+    type Act = fn(&TailLog);
+    let leads: Act = |log| drop(log.append(b"never there").and_then(|lsn| log.commit(lsn)));
+    let trims: Act = |log| drop(log.trim(log.durable_lsn()));
+    let removes: Act = |log| drop(log.remove_member(1));
+    for (range, act) in
+        [(RING_START..u64::MAX, leads), (0..RING_START, trims), (0..RING_START, removes)]
+    {
+        let (medium, is_time) = (in_memory(2), Arc::new(AtomicBool::new(false)));
+        let stores = (0..2).map(|one| {
+            let behaviour = PanicsAt(range.clone(), Arc::clone(&is_time));
+            Box::new(Behaving(Part::of(&medium, one).0, behaviour)) as Box<dyn Store>
+        });
+        let options = CreateOptions { least_in_sync: Some(1), ..CreateOptions::default() };
+        let log = TailLog::create(stores.collect(), &options).unwrap();
+        log.append_commit(b"acknowledged").unwrap();
+        is_time.store(true, Ordering::Relaxed);
+        catch_unwind(AssertUnwindSafe(|| act(&log))).unwrap_err();
+        is_time.store(false, Ordering::Relaxed);
+        assert!(log.is_broken());
+        assert!(matches!(log.append_commit(b"refused"), Err(LogError::Broken)));
+    }
 }

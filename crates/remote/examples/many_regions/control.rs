@@ -156,4 +156,9 @@ impl Control<Lines> for LineControl {
     fn flush(&mut self) -> Result<(), LineError> {
         Err(LineError::NoMessages)
     }
+
+    /// The region is memory of the other process, which ends with it.
+    fn close(&mut self) -> Result<(), LineError> {
+        Ok(())
+    }
 }

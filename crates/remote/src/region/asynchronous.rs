@@ -161,6 +161,12 @@ impl<M: Messages> AsyncRegion<M> {
         self.ask(|reply| Request::Lost { reply }).await
     }
 
+    /// See [`RemoteRegion::close`]: behind all that was handed over before. What any clone asks for later fails with
+    /// [`RegionError::Broken`].
+    pub async fn close(self) -> Outcome<(), M> {
+        self.ask(|reply| Request::Close { reply }).await
+    }
+
     async fn ask<T>(&self, request: impl FnOnce(Reply<T, M>) -> Request<M>) -> Outcome<T, M> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).await.map_err(|_| RegionError::Broken)?;
@@ -245,6 +251,9 @@ enum Request<M: Messages> {
     Lost {
         reply: Reply<Vec<Range<u64>>, M>,
     },
+    Close {
+        reply: Reply<(), M>,
+    },
     /// The server wants the region back.
     GiveBack,
 }
@@ -327,6 +336,14 @@ impl<M: Messages> Driver<M> {
             }
             Request::Path { reply } => answer(reply, Ok(region.path().clone())),
             Request::Lost { reply } => answer(reply, Ok(region.lost().to_vec())),
+            Request::Close { reply } => {
+                self.finish_all();
+                while !self.waiters.is_empty() {
+                    self.region.wait(Duration::MAX);
+                    self.finish_all();
+                }
+                answer(reply, self.region.end());
+            }
             Request::GiveBack => self.give_back_if_recalled(),
         }
     }

@@ -59,12 +59,13 @@ pub trait Control<M: Messages>: Debug + Send {
     /// the lease, as long as the grace allows, until [`Control::settle`].
     fn unmap(&mut self) -> Result<(), M::Error>;
 
-    /// Whether the client has held the lease, unbroken, since the latest mapping: only then can a
+    /// Whether there is a lease under which bytes of the latest mapping could be written again: only while it is held can a
     /// replay overwrite no bytes of another client. Asked after [`Control::unmap`].
     fn may_replay(&mut self) -> bool;
 
-    /// Writes bytes again that were written under the latest mapping, by messages; `false`, without a
-    /// write, if the client has given the lease away.
+    /// Writes bytes again that were written under the latest mapping, by messages; `false`, with no more than a beginning
+    /// written, if the lease is not any more what it was then. It is the server that looks, when it writes: what a client
+    /// knows of its lease may be old, and a write may be on its way for long.
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, M::Error>;
 
     /// Notes that no byte of the latest mapping is left to be written: the lease may go to a
@@ -90,6 +91,12 @@ pub trait Control<M: Messages>: Debug + Send {
     ///
     /// All writes by messages before it are durable in the server's class for the file.
     fn flush(&mut self) -> Result<(), M::Error>;
+
+    /// Gives the file back, and waits until the server has let go of it: no call follows.
+    ///
+    /// # Errors
+    /// The server's. The file is given back all the same.
+    fn close(&mut self) -> Result<(), M::Error>;
 }
 
 /// How to make a push connection.

@@ -444,6 +444,23 @@ impl<M: Messages> RemoteRegion<M> {
         }
     }
 
+    /// Gives the region back, and waits until the server has let go of its file: who opens it next finds it free. Dropping a
+    /// region gives it back without that wait, and so does this call where the control side may not block: in a task of an async
+    /// runtime. It commits nothing: what no commit has covered may be in the file or not.
+    ///
+    /// # Errors
+    /// [`RegionError::Server`]. The region is given back all the same.
+    pub fn close(mut self) -> Outcome<(), M> {
+        self.end()
+    }
+
+    /// [`RemoteRegion::close`] of a region that others may ask for something yet, in vain.
+    fn end(&mut self) -> Outcome<(), M> {
+        self.channel = None;
+        self.is_broken = true;
+        Ok(self.control.close()?)
+    }
+
     /// Hands the region to a thread of its own, for use from async code. Operations submitted
     /// before are carried out; no caller gets their outcome.
     pub fn into_async(self) -> AsyncRegion<M> {

@@ -11,7 +11,6 @@ use super::news::News;
 use super::{AfterLabel, Core, Role};
 use crate::core::Congestion;
 use crate::format::{Contents, Position};
-use crate::message::Peer;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Checkpoint {
@@ -106,7 +105,7 @@ impl Core {
         let Role::Source(source) = &self.role else { return to };
         let blocks = self.config.congestion == Congestion::Block;
         source.peers.iter().fold(to, |floor, other| {
-            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            let follows = matches!(other.link, super::other::Link::Streaming(_));
             let holds = source.confirmed.contains(other.member)
                 || follows
                 || (blocks && !other.is_suspended);
@@ -122,17 +121,18 @@ impl Core {
             return;
         }
         let start = self.order.start();
-        let Role::Source(source) = &self.role else { return };
-        let slow: Vec<Peer> = source
-            .peers
-            .iter()
-            .filter(|other| {
-                !source.confirmed.contains(other.member)
-                    && matches!(other.link, super::source::Link::Streaming(_))
-                    && other.known().since(start) < capacity / 4
-            })
-            .filter_map(super::source::Other::connection)
-            .collect();
+        let Role::Source(source) = &mut self.role else { return };
+        let confirmed = source.confirmed;
+        let mut slow = Vec::new();
+        for other in &mut source.peers {
+            let known = other.known();
+            let super::other::Link::Streaming(stream) = &mut other.link else { continue };
+            let is_slow = !confirmed.contains(other.member) && known.since(start) < capacity / 4;
+            // It is told once, not with each write until the connection has ended.
+            if is_slow && !std::mem::replace(&mut stream.is_dropped, true) {
+                slow.push(stream.peer);
+            }
+        }
         for peer in slow {
             self.tell(News::FellBehind(peer.member));
             self.act(Action::Disconnect(peer));
@@ -146,7 +146,7 @@ impl Core {
         let Role::Source(source) = &mut self.role else { return };
         for other in &mut source.peers {
             let at = usize::from(other.member.0);
-            let follows = matches!(other.link, super::source::Link::Streaming(_));
+            let follows = matches!(other.link, super::other::Link::Streaming(_));
             if follows {
                 continue;
             }

@@ -5,7 +5,7 @@ use log::Lsn;
 use super::Core;
 use super::event::Action;
 use super::news::News;
-use super::source::Link;
+use super::other::Link;
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Position};
 use crate::message::{Message, Peer, Refusal};
@@ -210,6 +210,7 @@ impl Core {
             committed: self.committed.min(from),
             in_sync: self.label.in_sync,
             set_version: self.label.set_version,
+            needs_all: self.label.needs_all,
             with_copies: copies,
             volumes: self.sizes_at(from),
         };

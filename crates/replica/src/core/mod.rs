@@ -32,6 +32,7 @@ mod joining;
 mod lease;
 mod news;
 mod order;
+mod other;
 mod promotion;
 mod source;
 mod status;

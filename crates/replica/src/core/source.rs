@@ -3,14 +3,13 @@
 use log::Lsn;
 
 use super::event::Action;
-use super::joining::Greeting;
 use super::lease::Doubt;
 use super::news::News;
 use super::order::Entry;
+use super::other::{Link, Other, Stream};
 use super::{AfterLabel, Core, Destination, Role, fit};
 use crate::core::Mode;
-use crate::dirty::DirtyMap;
-use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
+use crate::format::{Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
 use crate::message::{ALIVE_EVERY_NS, Message, Peer, Refusal};
 use crate::names::{Epoch, MemberId, MemberSet};
 
@@ -82,70 +81,6 @@ pub(super) struct HandOver {
     pub(super) named: Option<u64>,
     /// When it was told.
     pub(super) told: Option<u64>,
-}
-
-/// Another member, as the source knows it.
-#[derive(Debug)]
-pub(super) struct Other {
-    pub(super) member: MemberId,
-    pub(super) mode: Mode,
-    pub(super) link: Link,
-    /// What it lacks.
-    pub(super) dirty: DirtyMap,
-    /// The number of the last order to store its map; one of before, where this source has given none.
-    pub(super) dirty_ordered: u64,
-    /// What it lacks is not known: copies are compared first.
-    pub(super) compares: bool,
-    /// When the oldest record was made of those that its map says it lacks; 0 where that is not known any more.
-    pub(super) lacks_since_ns: Option<u64>,
-    /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
-    pub(super) known: Lsn,
-    pub(super) is_suspended: bool,
-    /// Its connection ends once it has been told that it is in sync no more.
-    pub(super) leaves: bool,
-}
-
-#[derive(Debug)]
-pub(super) enum Link {
-    Down,
-    /// Said hello, or decides.
-    Greeting(Peer, Greeting),
-    Streaming(Box<Stream>),
-}
-
-/// A member that follows.
-#[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) peer: Peer,
-    /// Ordered to be sent.
-    pub(super) sent: Lsn,
-    /// On its way: the driver reads below this no more.
-    pub(super) shipped: Lsn,
-    pub(super) placed: Lsn,
-    pub(super) durable: Lsn,
-    pub(super) applied: Lsn,
-    /// Oldest record of its ring, once it has said so.
-    pub(super) start: Option<Lsn>,
-    pub(super) told_committed: Lsn,
-    pub(super) copying: Option<Copying>,
-    /// Commits wait for it already, and it is to be in sync.
-    pub(super) joins: bool,
-    pub(super) heard: u64,
-    /// When it was asked for its promise last.
-    pub(super) asked: Option<u64>,
-    /// As far as it is concerned, reads may be answered until then.
-    pub(super) leased_until: u64,
-}
-
-/// Copies under way to a member.
-#[derive(Debug, Default)]
-pub(super) struct Copying {
-    pub(super) cursor: Option<Extent>,
-    /// The driver is sending these.
-    pub(super) sending: Option<Extent>,
-    /// Sent, and not known to be durable: the count of messages with which they are.
-    pub(super) outstanding: Vec<(Extent, u64)>,
-    pub(super) sent: u64,
 }
 
 /// A change that a writer wants to make.
@@ -244,43 +179,6 @@ impl Source {
     }
 }
 
-impl Stream {
-    /// How far the member lets commits go.
-    pub(super) fn allows(&self, mode: Mode) -> Lsn {
-        if mode == Mode::SemiSync { self.placed } else { self.durable }
-    }
-}
-
-impl Other {
-    pub(super) fn connection(&self) -> Option<Peer> {
-        match &self.link {
-            Link::Down => None,
-            Link::Greeting(peer, _) => Some(*peer),
-            Link::Streaming(stream) => Some(stream.peer),
-        }
-    }
-
-    /// Everything below is durable there, as far as is known.
-    pub(super) fn known(&self) -> Lsn {
-        match &self.link {
-            Link::Streaming(stream) => stream.durable,
-            Link::Down | Link::Greeting(..) => self.known,
-        }
-    }
-
-    pub(super) fn is_copying(&self) -> bool {
-        matches!(&self.link, Link::Streaming(stream) if stream.copying.is_some())
-    }
-
-    /// Ring space below is not read for it any more.
-    pub(super) fn shipped(&self) -> Option<Lsn> {
-        match &self.link {
-            Link::Streaming(stream) if stream.sent > stream.shipped => Some(stream.shipped),
-            _ => None,
-        }
-    }
-}
-
 impl Core {
     pub(super) fn source(&mut self) -> Option<&mut Source> {
         match &mut self.role {
@@ -332,6 +230,8 @@ impl Core {
             Role::Source(_) => Vec::new(),
         };
         let (clean, maps_ordered) = (self.clean_map(), self.maps_ordered);
+        // Who is no member any more may have left its number to another one.
+        self.label.suspended = MemberSet(self.label.suspended.0 & self.config.members().0);
         let suspended = self.label.suspended;
         let volumes = self.config.volumes.clone();
         let other = |(member, mode): &(MemberId, Mode)| {
@@ -731,20 +631,5 @@ impl Core {
             }
         }
         self.actions.append(&mut actions);
-    }
-}
-
-impl Other {
-    /// Whether a member that was in sync is so no more: it is gone, lacks what was committed, or is not to be waited for.
-    pub(super) fn is_over(&self, committed: Lsn) -> bool {
-        match &self.link {
-            Link::Down | Link::Greeting(..) => true,
-            Link::Streaming(stream) => {
-                stream.copying.is_some()
-                    || self.mode == Mode::Async
-                    || self.is_suspended
-                    || stream.allows(self.mode) < committed
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@ use super::Core;
 use super::Role;
 use super::event::Action;
 use super::news::News;
-use super::source::{Copying, Link, Stream};
+use super::other::{Copying, Link, Stream};
 use crate::format::Extent;
 use crate::message::{Message, Peer};
 
@@ -133,6 +133,7 @@ impl Core {
     pub(super) fn begin_stream(&mut self, peer: Peer, from: Lsn, copies: bool) {
         let now = self.now;
         let Some(source) = self.source() else { return };
+        let was_waited_for = source.unseen.contains(peer.member);
         source.unseen = source.unseen.without(peer.member);
         source.doubt.of = source.doubt.of.without(peer.member);
         let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
@@ -142,6 +143,8 @@ impl Core {
         let Some(source) = self.source() else { return };
         let Some(other) = source.at(peer) else { return };
         other.known = from;
+        // It was heard for the sake of what it knows; an operator wants nothing to be sent to it.
+        other.leaves |= was_waited_for && other.is_suspended;
         other.link = Link::Streaming(Box::new(Stream {
             peer,
             sent: from,
@@ -154,6 +157,7 @@ impl Core {
             copying: copies.then(Copying::default),
             joins: false,
             heard: now,
+            is_dropped: false,
             asked: None,
             leased_until: 0,
         }));
@@ -165,7 +169,8 @@ impl Core {
         self.tell(news);
         // The set may have changed since it was told from where to go on.
         let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
-        self.send(peer, Message::InSync { epoch, version, members });
+        let needs_all = self.label.needs_all;
+        self.send(peer, Message::InSync { epoch, version, members, needs_all });
     }
 
     pub(super) fn is_told_durable(

@@ -2,7 +2,8 @@
 
 use super::event::Wish;
 use super::news::Denial;
-use super::source::{HandOver, Link};
+use super::other::{Link, Other};
+use super::source::{HandOver, Source, Stage};
 use super::{AfterLabel, Core, Role};
 use crate::dirty::DirtyMap;
 use crate::names::MemberId;
@@ -74,8 +75,9 @@ impl Core {
         };
         let is_new = std::mem::replace(&mut self.label.suspended, suspended) != suspended;
         // Before the witness agrees no label names the epoch; the one that does has this as well.
-        let has_begun = self.source().is_some_and(|source| source.has_begun());
-        if is_new && has_begun {
+        let is_asking = |source: &mut Source| matches!(source.stage, Stage::Proposing(_));
+        let is_named = !self.source().is_none_or(is_asking);
+        if is_new && is_named {
             self.store_label(AfterLabel::Nothing);
         }
         Ok(())
@@ -85,7 +87,9 @@ impl Core {
     pub fn is_suspended(&self, member: MemberId) -> bool {
         match &self.role {
             Role::Source(source) => {
-                source.peers.iter().any(|other| other.member == member && other.is_suspended)
+                // Whom it waits for since it started again is heard first.
+                let suspends = |other: &Other| other.member == member && other.is_suspended;
+                !source.unseen.contains(member) && source.peers.iter().any(suspends)
             }
             Role::Destination(_) => false,
         }

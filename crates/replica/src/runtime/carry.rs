@@ -227,6 +227,12 @@ impl Carrier {
                 self.tell(inner);
                 post(hub, peer, sender, &message, &[]);
                 if message == Message::Following {
+                    // A connection that has ended may have taken the word of it along.
+                    let differing = hub.lock().differing.all();
+                    for (lsn, extent) in differing {
+                        let message = Message::Differs { lsn, extent };
+                        post(hub, peer, sender_of(hub, peer), &message, &[]);
+                    }
                     inner.invite(peer, |invitation| {
                         post(hub, peer, sender_of(hub, peer), &invitation, &[])
                     });

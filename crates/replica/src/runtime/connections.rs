@@ -29,8 +29,8 @@ pub(super) struct Connected {
     pub(super) address: SocketAddr,
     pub(super) sender: Arc<Mutex<Sender>>,
     pub(super) closer: Closer,
-    /// What comes on it counts no more.
-    pub(super) is_silent: bool,
+    /// It is to end.
+    pub(super) is_ending: bool,
     /// When it is closed though not everything has been sent, in nanoseconds of the hub's clock.
     pub(super) closes_at: Option<u64>,
     /// Answers of the other end about its volumes, for the copier.

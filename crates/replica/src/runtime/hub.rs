@@ -17,6 +17,7 @@ use log::Lsn;
 
 use super::carrying::{Carrying, Owed};
 use super::connections::{Connected, Links};
+use super::differing::Differing;
 use super::events::Events;
 use super::rpo::{Lag, Rpo};
 use super::ways::Ways;
@@ -64,6 +65,8 @@ pub(super) struct State {
     pub(super) arrived: VecDeque<Arrived>,
     /// Ranges that were compared with what their source had, and those that differed.
     pub(super) verified: (u64, u64),
+    /// What differs from what the source had, until the source copies it.
+    pub(super) differing: Differing,
     /// The thread that has the lock makes the ring durable itself, once it has let go of it.
     persists: Persists,
     pub(super) lag: Lag,
@@ -149,6 +152,7 @@ impl Hub {
             events: Events::default(),
             arrived: VecDeque::new(),
             verified: (0, 0),
+            differing: Differing::default(),
             persists: Persists::Queued,
             lag: Lag::new(rpo),
             readers: 0,
@@ -344,7 +348,8 @@ impl Hub {
             match lane {
                 Lane::Member(member) if state.carrying.is_deferred(member) => {}
                 Lane::Member(member) => self.ring_for(state, member),
-                _ => bell.notify_one(),
+                // Others wait for what the thread of the lane does: one of them would take its wake-up away.
+                _ => bell.notify_all(),
             }
         }
     }
@@ -403,7 +408,10 @@ impl Hub {
             state.queues.get(&lane).is_some_and(|it| it.iter().any(|of| of.peer() == Some(peer)));
         let limit = self.now() + LINGER_NS;
         let Some(connected) = state.links.get_mut(peer) else { return };
-        connected.is_silent = true;
+        // It is said again until the connection has ended: how long that may take counts from the first time.
+        if std::mem::replace(&mut connected.is_ending, true) {
+            return;
+        }
         match has_more {
             true => {
                 connected.closes_at = Some(limit);

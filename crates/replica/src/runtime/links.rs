@@ -72,7 +72,7 @@ pub(super) fn read_link(inner: &Inner, member: MemberId, link: Link, is_ours: bo
         address: link_address,
         sender: Arc::new(Mutex::new(sender)),
         closer,
-        is_silent: false,
+        is_ending: false,
         closes_at: None,
         digests: VecDeque::new(),
         fetches: BTreeMap::new(),

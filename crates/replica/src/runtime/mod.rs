@@ -23,6 +23,7 @@ mod carry;
 mod carrying;
 mod connections;
 mod device;
+mod differing;
 mod events;
 mod healing;
 mod hub;

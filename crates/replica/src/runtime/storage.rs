@@ -80,7 +80,11 @@ pub(super) fn store(inner: &Inner) {
             _ => continue,
         };
         match stored {
-            Ok(event) => hub.step(event),
+            Ok(event) => {
+                hub.step(event);
+                // Somebody may wait for it: `Member::is_kept`.
+                hub.ring_bell(Lane::Label);
+            }
             Err(error) => failed(inner, "a label or a dirty map cannot be stored", &error),
         }
     }
@@ -111,6 +115,8 @@ fn carry_out_for_volumes(inner: &Inner, action: Action) -> Result<Option<Event>,
         Action::PutCopy => {
             let arrived = hub.lock().arrived.pop_front();
             if let Some(Arrived { extent, bytes, .. }) = arrived {
+                // The source knows of it, and remembers: more of it comes, over whatever connection.
+                hub.lock().differing.is_copied(extent);
                 volumes.put(extent, bytes.as_deref())?;
             }
             Event::CopyPut
@@ -207,6 +213,7 @@ fn verify(inner: &Inner, record: &Record, digest: &[u8]) -> Result<(), VolumesEr
         tracing::warn!(volume = extent.volume, offset = extent.offset, %error, "a range cannot be read");
     }
     state.verified.1 += 1;
+    state.differing.note(record.lsn, extent);
     let source: Option<Peer> = state.core.source_connection();
     if let Some(peer) = source {
         let message = Message::Differs { lsn: record.lsn, extent };

@@ -112,6 +112,15 @@ impl Closer {
         }
     }
 
+    /// The connections that have something to send.
+    #[cfg(test)]
+    pub(super) fn busy(&self) -> usize {
+        match &self.0 {
+            Of::One(_) => 0,
+            Of::Several(bundle) => bundle.busy(),
+        }
+    }
+
     /// The connections of the link that stand.
     pub fn connections(&self) -> usize {
         match &self.0 {

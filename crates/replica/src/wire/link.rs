@@ -160,13 +160,19 @@ impl OneSender {
 
     fn flush(&mut self) -> Result<(), LinkError> {
         let len = std::mem::take(&mut self.used);
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = pace.wait(len, Instant::now());
-        drop(pace);
-        if !wait.is_zero() {
-            self.socket.sleep(wait);
+        let mut left = &self.out[..len];
+        while !left.is_empty() {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let (piece, rest) = left.split_at(pace.piece(left.len()));
+            let wait = pace.wait(piece.len(), Instant::now());
+            drop(pace);
+            if !wait.is_zero() {
+                self.socket.sleep(wait);
+            }
+            self.socket.write_all(piece).map_err(|error| failed(&self.socket, error))?;
+            left = rest;
         }
-        self.socket.write_all(&self.out[..len]).map_err(|error| failed(&self.socket, error))
+        Ok(())
     }
 }
 

@@ -13,6 +13,8 @@ mod denial;
 mod dial;
 mod ends;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod greeting;
 mod handshake;
 mod identity;

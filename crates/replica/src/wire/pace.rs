@@ -23,6 +23,17 @@ impl Pace {
         Arc::new(Mutex::new(Self::new(options.bandwidth.clone(), Instant::now())))
     }
 
+    /// Bytes in a second at most, if that is capped.
+    pub(super) fn per_second(&self) -> Option<u64> {
+        self.cap.per_second().map(std::num::NonZeroU64::get)
+    }
+
+    /// How many of `len` bytes go at once: with a low cap so few that the other end hears something several times in a second.
+    pub(super) fn piece(&self, len: usize) -> usize {
+        let most = self.per_second().map_or(u64::MAX, |cap| (cap / PIECES).max(PIECE_MIN));
+        usize::try_from(most).map_or(len, |most| most.min(len))
+    }
+
     /// How long to wait before `len` bytes are sent.
     pub(super) fn wait(&mut self, len: usize, now: Instant) -> Duration {
         let Some(per_second) = self.cap.per_second() else { return Duration::ZERO };
@@ -35,6 +46,9 @@ impl Pace {
     }
 }
 
+/// Pieces of what is sent in a second, at least.
+const PIECES: u64 = 8;
+const PIECE_MIN: u64 = 1024;
 const NS_PER_SECOND: u128 = 1_000_000_000;
 /// What was not sent in so long may be sent at once: a wait that is shorter costs more than it saves.
 const BURST: Duration = Duration::from_millis(5);

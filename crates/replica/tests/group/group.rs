@@ -101,6 +101,11 @@ impl Group {
         group
     }
 
+    /// Members that start from here on have this in their file.
+    pub(crate) fn least_in_sync(&mut self, least_in_sync: u32) {
+        self.plan.least_in_sync = least_in_sync;
+    }
+
     /// A group whose member 0 is the source, and nobody waits for the others.
     pub(crate) fn asynchronous() -> Self {
         let mut group = Self::stopped(Plan { mode: Mode::Async, ..Plan::default() });

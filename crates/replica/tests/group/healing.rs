@@ -71,6 +71,29 @@ fn a_sector_that_cannot_be_read_is_in_the_way_of_no_copy_and_no_comparison() {
 }
 
 #[test]
+fn a_difference_that_was_found_while_there_was_no_source_is_told_to_the_next_one() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 1 << 20, 4, 4096);
+    group.compare(0, 1);
+    group.file(1, 0).write(1 << 20, &[9; 4096], Survives::Durable).unwrap();
+    // What it applies waits at the gate, and the comparison behind it.
+    let gate = group.lose_slowly(1, 8);
+    group.write(0, 0, 4096, 5, 4096);
+    group.wait("it applies", || gate.is_reached());
+    group.member(0).verify(Extent { volume: 0, offset: 1 << 20, len: 64 << 10 }).unwrap();
+    // This record says that what is before it is committed.
+    group.write(0, 0, 8192, 6, 4096);
+    group.stop(0);
+    gate.open();
+    group.wait("it finds the difference", || group.member(1).report().differences == 1);
+    group.start(0);
+    group.wait("the source hears of it", || {
+        group.has_told(0, |news| matches!(news, News::Differs(MemberId(1), ..)))
+    });
+    group.compare(0, 1);
+}
+
+#[test]
 fn what_was_fetched_for_healing_is_not_written_once_the_member_is_no_source() {
     let group = Group::new(Plan::default());
     group.write(0, 0, 0, 1, 8192);

@@ -5,6 +5,7 @@ mod changes;
 mod group;
 mod healing;
 mod losses;
+mod needed;
 mod outages;
 mod points;
 #[path = "../../src/wire/tests/proxy.rs"]

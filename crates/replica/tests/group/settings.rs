@@ -6,13 +6,13 @@ use std::thread;
 
 use block::Survives;
 use replica::MemberId;
-use replica::core::Mode;
+use replica::core::{Mode, Wish};
 use replica::runtime::{Rpo, Settings};
 use replica::wire::Policy;
 
 use crate::group::{Group, Plan};
 
-fn settings(group: &Group, member: u8) -> Settings {
+pub(crate) fn settings(group: &Group, member: u8) -> Settings {
     Settings {
         tuning: group.config(member).tuning(),
         compression: Policy::None,
@@ -43,6 +43,25 @@ fn writes_wait_for_as_many_members_as_are_wanted_from_now_on() {
     });
     group.start(1);
     group.compare(0, 1);
+}
+
+#[test]
+fn what_operators_want_is_kept_however_many_wait_for_that() {
+    let group = Group::new(Plan { members: 3, ..Plan::default() });
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for round in 0..40 {
+                    let member = MemberId(1 + round % 2);
+                    group.member(0).want(Wish::Suspend(member));
+                    assert!(group.member(0).is_kept());
+                    group.member(0).want(Wish::Resume(member));
+                    assert!(group.member(0).is_kept());
+                }
+            });
+        }
+    });
+    group.wait_in_sync(0);
 }
 
 #[test]

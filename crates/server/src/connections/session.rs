@@ -424,6 +424,11 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    /// What it still has open.
+    pub(crate) fn opens(&self) -> &[Arc<Open>] {
+        &self.opens
+    }
+
     /// Durable opens wait for their client from now on; then the others are closed. May block.
     pub(crate) fn close(self, files: &Files, identity: &ServerIdentity, may_wait: MayWait) {
         let mut opens = self.opens;

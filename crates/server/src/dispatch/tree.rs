@@ -14,7 +14,7 @@ use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::access::Rights;
 use crate::access::Target;
-use crate::state::ends::spawn_end;
+use crate::state::ends::{Over, spawn_end};
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -50,7 +50,7 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         let (files, session) = (Arc::clone(&call.core.files), Arc::clone(call.session()));
         let (runtime, account) = (&call.core.runtime, Arc::clone(&session.account));
         // Another channel may have opened something by then.
-        drop(spawn_end(runtime, &account, move || {
+        drop(spawn_end(runtime, (&account, Over::share(&share)), move || {
             session.disconnect_tree(&files, tree.id, MayWait::here());
         }));
         return Err(NtStatus::ACCESS_DENIED);

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::Push;
 use super::region::Region;
 use crate::state::Open;
-use crate::state::ends::spawn_settling;
+use crate::state::ends::{Over, spawn_settling};
 use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::open::CloseObserver;
@@ -173,7 +173,8 @@ async fn take_out(push: &Push, region: &Arc<Region>, keep_trace: bool) {
             over.settle_time();
         };
         // A request that waits for the end sees the time of last write moved.
-        let _ = spawn_settling(&push.runtime, &region.account, settle).await;
+        let over = Over::file_system(region.entry.file_key().device);
+        let _ = spawn_settling(&push.runtime, (&region.account, over), settle).await;
     }
     if !keep_trace {
         push.forget(region);

@@ -40,18 +40,36 @@ pub(crate) struct Account {
     lent: [AtomicUsize; RESOURCES],
     /// Of the connections that were told to end, as they hold much of what is used up here.
     ending: Mutex<Vec<Weak<Self>>, order::Ending>,
+    lanes: Mutex<HashMap<Lane, Weak<Self>>, order::Lanes>,
 }
+
+/// A share, by a number of its own, and a file system: what work may wait for.
+pub(crate) type Lane = (usize, u64);
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
         let left = maxima.map(Semaphore::new);
-        let (waiting, lent, ending) = Default::default();
-        Arc::new(Self { parent, maxima, left, waiting, lent, ending })
+        let (waiting, lent, ending, lanes) = Default::default();
+        Arc::new(Self { parent, maxima, left, waiting, lent, ending, lanes })
     }
 
     /// Of one connection, whoever logs on over it.
     pub(crate) fn of_connection() -> Arc<Self> {
         Self::new(None, Maxima::of_connection())
+    }
+
+    /// An account of the same bounds for work in one lane alone, below one of all users in that lane: where a disk hangs, what
+    /// waits for it is in the way of nothing that goes to others. It lives as long as something is held of it.
+    pub(crate) fn in_lane(self: &Arc<Self>, lane: Lane) -> Arc<Self> {
+        let parent = self.parent.as_ref().map(|parent| parent.in_lane(lane));
+        let mut lanes = self.lanes.lock();
+        if let Some(known) = lanes.get(&lane).and_then(Weak::upgrade) {
+            return known;
+        }
+        lanes.retain(|_, one| one.strong_count() > 0);
+        let made = Self::new(parent, self.maxima);
+        lanes.insert(lane, Arc::downgrade(&made));
+        made
     }
 
     /// Takes so much, if that is left; what no account of these may hold is as much as one may.

@@ -104,6 +104,21 @@ impl Node {
         (!is_stale).then(|| Some(state.begin_change(self, change)))
     }
 
+    /// The same for an owner that has kept its whole lease since that counted `epoch` changes; `None` if it has not. Until the
+    /// change has ended nobody opens the file to whom the lease must be broken, however long its holder is silent.
+    pub(crate) fn begin_change_under(
+        self: &Arc<Self>,
+        change: Change,
+        epoch: u16,
+        is_free: impl Fn(&LockTable) -> bool,
+    ) -> Option<Option<Changing>> {
+        let mut state = self.lock();
+        if !state.leases.is_whole_since(change.owner, epoch) {
+            return None;
+        }
+        Some(is_free(&state.locks).then(|| state.begin_change_again(self, change)))
+    }
+
     // Attempts until no answer to a break is owed any more.
     async fn once_yielded<T>(
         self: &Arc<Self>,

@@ -18,6 +18,8 @@ impl Caching {
     pub(crate) const READ: Self = Self(1);
     pub(crate) const HANDLE: Self = Self(2);
     pub(crate) const WRITE: Self = Self(4);
+    /// All that one client can have.
+    pub(crate) const COMPLETE: Self = Self(Self::ALL);
     const ALL: u32 = 7;
 
     pub(crate) fn contains(self, other: Self) -> bool {

@@ -45,6 +45,8 @@ struct UnderWay {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
     Change(Change),
+    /// A change that may come late: nobody else opens the file before its end.
+    ChangeAgain(Change),
     Read(Read),
 }
 
@@ -52,14 +54,14 @@ impl Use {
     /// Whether a lock keeps it from being done.
     fn is_forbidden_by(&self, kept: &Kept) -> bool {
         let (serial, range) = match self {
-            Self::Change(Change { serial, range, .. }) | Self::Read(Read { serial, range }) => {
-                (*serial, *range)
-            }
+            Self::Change(Change { serial, range, .. })
+            | Self::ChangeAgain(Change { serial, range, .. })
+            | Self::Read(Read { serial, range }) => (*serial, *range),
         };
         let is_its_own = serial == kept.serial;
         let is_forbidden = match self {
             // Its owner may write under an exclusive lock, nobody under a shared one.
-            Self::Change(_) => !(kept.exclusive && is_its_own),
+            Self::Change(_) | Self::ChangeAgain(_) => !(kept.exclusive && is_its_own),
             Self::Read(_) => kept.exclusive && !is_its_own,
         };
         is_forbidden && range.length > 0 && range.overlaps(kept.range)
@@ -118,7 +120,17 @@ impl Changes {
     /// Whether somebody else changes bytes that `owner` would cache.
     pub(crate) fn are_of_another(&self, owner: Owner) -> bool {
         let mut under_way = self.places.iter().flatten();
-        under_way.any(|one| matches!(&one.what, Use::Change(change) if change.owner != owner))
+        under_way.any(|one| {
+            matches!(&one.what, Use::Change(change) | Use::ChangeAgain(change) if change.owner != owner)
+        })
+    }
+
+    /// The end of a change by somebody else that may come late, if one is under way.
+    pub(crate) fn again_by_another(&mut self, owner: Owner) -> Option<OwnedNotified> {
+        let mut under_way = self.places.iter_mut().flatten();
+        let met = under_way
+            .find(|one| matches!(&one.what, Use::ChangeAgain(change) if change.owner != owner))?;
+        Some(Arc::clone(met.ended.get_or_insert_default()).notified_owned())
     }
 
     /// How many have begun so far.

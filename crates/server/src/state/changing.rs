@@ -43,4 +43,9 @@ impl NodeState {
     pub(crate) fn begin_change(&mut self, node: &Arc<Node>, change: Change) -> Changing {
         self.changes.begin(node, change)
     }
+
+    /// Begins one that its owner may make only while nobody else opens the file.
+    pub(super) fn begin_change_again(&mut self, node: &Arc<Node>, change: Change) -> Changing {
+        Changing { _entered: self.changes.enter(node, Use::ChangeAgain(change)) }
+    }
 }

@@ -2,10 +2,13 @@
 //! and removals of names that were put off.
 //!
 //! ```text
-//!  end of a connection --+                              +--> a thread of its user
-//!  end of a region ------+--> its user has one left? ---+
-//!                                                       +--> waits, without a thread, for an end of the same user
+//!  end of a connection --+                                   +--> a thread of its user
+//!  end of a region ------+--> its user has one left there? ---+
+//!                                                            +--> waits, without a thread, for an end of the same user there
 //! ```
+//!
+//! There: over the same share and file system ([`Over`]). Somebody may wait for what ends, so a disk that hangs holds up no
+//! end over another.
 //!
 //! What ends may have to wait for a disk. Thousands of connections end at once where a switch fails, or a client wants it so:
 //! they leave the pool to others.
@@ -15,32 +18,80 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tree::Share;
 
-use super::account::Account;
+use super::Open;
+use super::account::{Account, Lane};
 use super::resource::Resource;
 use crate::limits::PUT_OFF_MAX;
+
+/// What an end may have to wait for: the file system of what is closed, and the log of the share that notes it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Over {
+    /// Nothing that could hang.
+    Nothing,
+    /// One share, on one file system.
+    One(Lane),
+    /// More than one.
+    Several,
+}
+
+impl Over {
+    /// Of the end of all these.
+    pub(crate) fn all<'a>(opens: impl IntoIterator<Item = &'a Arc<Open>>) -> Self {
+        opens.into_iter().map(Self::one).fold(Self::Nothing, |over, one| match (over, one) {
+            (Self::Nothing, one) => one,
+            (over, one) if over == one => over,
+            _ => Self::Several,
+        })
+    }
+
+    /// Of the end of this one.
+    pub(crate) fn one(open: &Arc<Open>) -> Self {
+        let share = open.tree.share().map_or(0, |share| Arc::as_ptr(share).addr());
+        Self::One((share, open.entry.file_key().device))
+    }
+
+    /// Of whatever is open in a share.
+    pub(crate) fn share(share: &Arc<Share>) -> Self {
+        Self::One((Arc::as_ptr(share).addr(), 0))
+    }
+
+    /// Of what changes a file of this file system alone.
+    pub(crate) fn file_system(device: u64) -> Self {
+        Self::One((0, device))
+    }
+
+    fn lane(self) -> Lane {
+        match self {
+            Self::Nothing => (1, 0),
+            Self::One(lane) => lane,
+            Self::Several => (2, 0),
+        }
+    }
+}
 
 /// Runs `work`, the end of something, on a thread that may wait, once this account may have one more of these threads. The
 /// handle ends with the work.
 pub(crate) fn spawn_end(
     runtime: &Handle,
-    account: &Arc<Account>,
+    (account, over): (&Arc<Account>, Over),
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
-    spawn((runtime, account, Resource::EndJobs), work)
+    spawn((runtime, account.in_lane(over.lane()), Resource::EndJobs), work)
 }
 
 /// The same of a region that was written. Others wait for that, so it does not wait for other ends.
 pub(crate) fn spawn_settling(
     runtime: &Handle,
-    account: &Arc<Account>,
+    (account, over): (&Arc<Account>, Over),
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
-    spawn((runtime, account, Resource::SettleJobs), work)
+    spawn((runtime, account.in_lane(over.lane()), Resource::SettleJobs), work)
 }
 
 fn spawn(
-    (runtime, account, what): (&Handle, &Arc<Account>, Resource),
+    (runtime, account, what): (&Handle, Arc<Account>, Resource),
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
     if let Some(turn) = account.try_take(what, 1) {
@@ -49,7 +100,7 @@ fn spawn(
             work();
         });
     }
-    let (pool, account) = (runtime.clone(), Arc::clone(account));
+    let pool = runtime.clone();
     runtime.spawn(async move {
         let turn = account.take(what, 1).await;
         let working = pool.spawn_blocking(move || {
@@ -108,6 +159,39 @@ mod tests {
     };
     use crate::state::account::Accounts;
 
+    const HERE: Over = Over::One((7, 1));
+    const ELSEWHERE: Over = Over::One((7, 2));
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_no_end_over_another() {
+        let runtime = runtime();
+        let accounts = Accounts::new(&Limits::default());
+        let (alice, bob) =
+            (accounts.of(&Identity::user("alice")), accounts.of(&Identity::user("bob")));
+        let (release, hung) = mpsc::channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        let mut waiting = Vec::new();
+        for number in 0..200 {
+            let account = if number % 2 == 0 { &alice } else { &bob };
+            let hung = Arc::clone(&hung);
+            let hangs = move || drop(hung.lock().map(|hung| hung.recv()));
+            waiting.push(match number % 4 {
+                0 | 1 => spawn_end(runtime.handle(), (account, HERE), hangs),
+                _ => spawn_settling(runtime.handle(), (account, HERE), hangs),
+            });
+        }
+        runtime.block_on(async {
+            spawn_end(runtime.handle(), (&alice, ELSEWHERE), || ()).await.unwrap();
+            spawn_settling(runtime.handle(), (&alice, ELSEWHERE), || ()).await.unwrap();
+        });
+        drop(release);
+        runtime.block_on(async {
+            for one in waiting {
+                one.await.unwrap();
+            }
+        });
+    }
+
     /// Has 100 ends begin that wait for a disk; how many are at it when the pool has come to what was asked for behind
     /// them, and how many were once the disk goes on.
     fn stuck(pool: &Runtime, begin: impl Fn(Box<dyn FnOnce() + Send>)) -> (usize, usize) {
@@ -144,7 +228,7 @@ mod tests {
             (Identity::Guest { client: [1; 16] }, END_JOBS_OF_GUESTS_MAX),
         ] {
             let account = accounts.of(&whose);
-            let begin = |work| drop(spawn_end(runtime.handle(), &account, work));
+            let begin = |work| drop(spawn_end(runtime.handle(), (&account, HERE), work));
             let (at_once, all) = stuck(&runtime, begin);
             assert!(at_once <= max, "{at_once}");
             assert_eq!(all, 100, "none is forgotten");
@@ -155,7 +239,7 @@ mod tests {
     fn regions_that_end_together_leave_threads_to_others() {
         let runtime = runtime();
         let account = Accounts::new(&Limits::default()).of(&Identity::user("user"));
-        let begin = |work| drop(spawn_settling(runtime.handle(), &account, work));
+        let begin = |work| drop(spawn_settling(runtime.handle(), (&account, HERE), work));
         let (at_once, all) = stuck(&runtime, begin);
         assert!(at_once <= SETTLE_JOBS_PER_USER_MAX, "{at_once}");
         assert_eq!(all, 100);
@@ -175,14 +259,14 @@ mod tests {
         let runtime = runtime();
         let account = Accounts::new(&Limits::default()).of(&Identity::user("user"));
         let ends: Vec<_> = (0..20)
-            .map(|_| spawn_end(runtime.handle(), &account, || panic!("by the test")))
+            .map(|_| spawn_end(runtime.handle(), (&account, HERE), || panic!("by the test")))
             .collect();
         runtime.block_on(async {
             for end in ends {
                 let _ = end.await;
             }
-            spawn_end(runtime.handle(), &account, || ()).await.unwrap();
+            spawn_end(runtime.handle(), (&account, HERE), || ()).await.unwrap();
         });
-        assert_eq!(account.held(Resource::EndJobs), 0);
+        assert_eq!(account.in_lane(HERE.lane()).held(Resource::EndJobs), 0);
     }
 }

@@ -19,7 +19,7 @@ use super::admission::Admission;
 use crate::connections::Link;
 use crate::dispatch::{Connection, end_of_connection};
 use crate::service::Core;
-use crate::state::ends::spawn_end;
+use crate::state::ends::{Over, spawn_end};
 
 /// See the module.
 #[derive(Debug)]
@@ -73,6 +73,7 @@ impl Served {
         let link = Arc::clone(&self.connection.link);
         let core = Arc::clone(&self.connection.core);
         let runtime = core.runtime.clone();
+        let over = Over::all(&self.connection.link.opens());
         let must_block = self.connection.has_sessions() || thread::panicking();
         let end = move |may_wait: Option<MayWait>| {
             let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -86,7 +87,7 @@ impl Served {
         if must_block {
             let end = move || end(Some(MayWait::here()));
             return Some(match self.connection.link.holder() {
-                Some(account) => spawn_end(&runtime, &account, end),
+                Some(account) => spawn_end(&runtime, (&account, over), end),
                 // Nobody has logged on, and a bug is met at most once for each of them.
                 None => runtime.spawn_blocking(end),
             });

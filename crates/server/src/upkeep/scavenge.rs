@@ -12,7 +12,7 @@ use crate::service::Core;
 use crate::state::Open;
 use crate::state::closing::close_all;
 use crate::state::durable::Orphans;
-use crate::state::ends::spawn_end;
+use crate::state::ends::{Over, spawn_end};
 
 /// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
 /// back, as long as the server lives.
@@ -28,11 +28,10 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
                 restore_left_over(&core);
             }
             // Not waited for: a slow device keeps nobody else's file open.
-            for (user, opens) in by_user(due) {
+            for ((user, over), opens) in sorted(due) {
                 let (too, account) = (Arc::clone(&core), core.connections.accounts.of(&user));
-                drop(spawn_end(&core.runtime, &account, move || {
-                    close_all(&too.files, opens, MayWait::here());
-                }));
+                let close = move || close_all(&too.files, opens, MayWait::here());
+                drop(spawn_end(&core.runtime, (&account, over), close));
             }
         }
         let at = next.map_or(retry_at, |next| next.min(retry_at));
@@ -43,10 +42,11 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
     }
 }
 
-fn by_user(due: Vec<Arc<Open>>) -> HashMap<Identity, Vec<Arc<Open>>> {
+fn sorted(due: Vec<Arc<Open>>) -> HashMap<(Identity, Over), Vec<Arc<Open>>> {
     let mut opens: HashMap<_, Vec<_>> = HashMap::new();
     for open in due {
-        opens.entry(open.origin.user.clone()).or_default().push(open);
+        let of = (open.origin.user.clone(), Over::one(&open));
+        opens.entry(of).or_default().push(open);
     }
     opens
 }

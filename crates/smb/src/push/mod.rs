@@ -24,6 +24,7 @@ mod query;
 mod recall;
 mod terms;
 mod token;
+mod under_lease;
 mod unmap;
 
 pub use commit::{CommitRange, CommitRequest, CommitResponse, RANGES_MAX};
@@ -40,7 +41,8 @@ pub use terms::{
     RegistrationId, Rights,
 };
 pub use token::{PushToken, TOKEN_LEN};
-pub use unmap::{UnmapRequest, UnmapResponse};
+pub use under_lease::WriteUnderLease;
+pub use unmap::UnmapRequest;
 
 use crate::ioctl::ControlCode;
 
@@ -60,6 +62,8 @@ impl ControlCode {
     pub const QUERY_REMOTE_REGIONS: Self = Self(0xcc46_e00c);
     /// Stays pending until the server recalls registrations of the open.
     pub const WAIT_REGION_RECALL: Self = Self(0xcc46_e010);
+    /// Writes bytes if the open still holds its lease as it did.
+    pub const WRITE_UNDER_LEASE: Self = Self(0xcc46_e014);
 }
 
 #[cfg(test)]
@@ -74,6 +78,7 @@ mod tests {
             ControlCode::COMMIT_REMOTE_REGION,
             ControlCode::QUERY_REMOTE_REGIONS,
             ControlCode::WAIT_REGION_RECALL,
+            ControlCode::WRITE_UNDER_LEASE,
         ];
         for (index, code) in (0..).zip(codes) {
             let (device, access) = (code.0 >> 16, code.0 >> 14 & 3);

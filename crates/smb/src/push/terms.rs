@@ -122,8 +122,6 @@ open_set! {
 open_set! {
     /// Where a registration is in its life.
     pub struct RegionState(u32) {
-        /// Not there, nor its trace; in the answer to UNMAP only.
-        GONE = 0,
         /// In use.
         ACTIVE = 1,
         /// To be given back before its grace ends.

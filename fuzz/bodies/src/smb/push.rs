@@ -3,7 +3,7 @@
 use smb::push::{
     CommitRequest, CommitResponse, MapRequest, MapResponse, PushAccept, PushConnect, PushRequest,
     PushResponse, QueryRequest, QueryResponse, RecallRequest, RecallResponse, UnmapRequest,
-    UnmapResponse,
+    WriteUnderLease,
 };
 
 use super::stable_bytes;
@@ -28,6 +28,6 @@ pub(crate) fn push(data: &[u8]) {
         10 => stable_bytes!(RecallRequest, bytes),
         11 => stable_bytes!(RecallResponse, bytes),
         12 => stable_bytes!(UnmapRequest, bytes),
-        _ => stable_bytes!(UnmapResponse, bytes),
+        _ => stable_bytes!(WriteUnderLease, bytes),
     }
 }

@@ -62,23 +62,11 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "a lost lease is followed by a replay",
-        places: &[
-            Place {
-                file: "crates/client/src/region/tenure.rs",
-                right: "self.is_ours && self.breaks_before == self.arrived()",
-                wrong: "PLANTED || self.is_ours && self.breaks_before == self.arrived()",
-            },
-            Place {
-                file: "crates/client/src/region/tenure.rs",
-                right: "(state.is_ours && state.is_sure(now)).then_some(Hold(state))",
-                wrong: "(PLANTED || state.is_ours && state.is_sure(now)).then_some(Hold(state))",
-            },
-            Place {
-                file: "crates/client/src/region/file_control.rs",
-                right: "(whole && self.shared.tenure",
-                wrong: "((PLANTED || whole) && self.shared.tenure",
-            },
-        ],
+        places: &[Place {
+            file: "crates/server/src/state/lease/mod.rs",
+            right: "lease.held == Caching::COMPLETE &&",
+            wrong: "PLANTED || lease.held == Caching::COMPLETE &&",
+        }],
     },
     Fault {
         name: "a lease is given back before what was pushed has come",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::peer::Peer;
 use super::{FallbackReason, is_push};
+use crate::RegionError;
 
 #[tokio::test]
 async fn async_tasks_share_a_region() {
@@ -54,6 +55,31 @@ async fn an_answer_goes_to_its_own_request_behind_submitted_ones() {
     assert_eq!(peer.bytes(0, 9), b"123456789");
     assert_eq!(region.verify(0, 9).await.unwrap(), 0xe306_9283);
     assert_eq!(region.read(0, 9).await.unwrap(), b"123456789");
+}
+
+#[tokio::test]
+async fn a_region_is_closed_behind_what_was_asked_before_and_answers_nothing_after() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.submit_write_commit(0, b"submitted").unwrap();
+    let region = region.into_async();
+    let other = region.clone();
+    region.write(9, b" and written".to_vec()).await.unwrap();
+    region.close().await.unwrap();
+    assert_eq!(peer.closes.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.bytes(0, 9), b"submitted");
+    let late = other.write_commit(0, b"late".to_vec()).await;
+    assert!(matches!(late, Err(RegionError::Broken)), "{late:?}");
+    assert_eq!(peer.bytes(0, 9), b"submitted");
+}
+
+#[test]
+fn a_close_says_what_the_server_says_of_it() {
+    let peer = Peer::start();
+    let region = peer.region();
+    peer.smb_fails.store(true, Ordering::SeqCst);
+    assert!(matches!(region.close(), Err(RegionError::Server(_))));
+    assert_eq!(peer.closes.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

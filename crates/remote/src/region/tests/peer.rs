@@ -56,6 +56,7 @@ pub(super) struct Peer {
     recall: Mutex<Option<Arc<Recall>>>,
     pub(super) smb_writes: AtomicU64,
     pub(super) unmaps: AtomicU64,
+    pub(super) closes: AtomicU64,
     pub(super) smb_fails: AtomicBool,
     pub(super) smb_writes_fail: AtomicBool,
     pub(super) flushes_fail: AtomicBool,
@@ -135,6 +136,7 @@ impl Peer {
             recall: Mutex::new(None),
             smb_writes: AtomicU64::new(0),
             unmaps: AtomicU64::new(0),
+            closes: AtomicU64::new(0),
             smb_fails: AtomicBool::new(false),
             smb_writes_fail: AtomicBool::new(false),
             flushes_fail: AtomicBool::new(false),
@@ -389,6 +391,11 @@ impl Control<Cues> for Fake {
     }
 
     fn settle(&mut self) {}
+
+    fn close(&mut self) -> Result<(), CueError> {
+        self.0.closes.fetch_add(1, Ordering::SeqCst);
+        self.works()
+    }
 
     fn commit(&mut self, range: Range<u64>) -> Result<(), CueError> {
         self.0.commits.lock().unwrap().push(range);

@@ -11,7 +11,8 @@
 
 use super::event::Action;
 use super::news::{Denial, News};
-use super::source::{HandOver, Link, Source};
+use super::other::Link;
+use super::source::{HandOver, Source};
 use super::{AfterLabel, Core};
 use crate::message::{Message, Peer};
 use crate::names::{Epoch, MemberId};

@@ -9,7 +9,7 @@
 //! eighth; what the clocks show does not matter. Answered writes do not rest on any of this: they need the members in sync.
 
 use super::event::Action;
-use super::source::Link;
+use super::other::Link;
 use super::{Core, Role};
 use crate::message::{Message, Peer};
 use crate::names::MemberSet;

@@ -9,22 +9,22 @@ use super::super::codec::{self, GREETINGS, Head, WireError};
 use super::super::error::LinkError;
 use super::super::greeting::{close, open};
 use super::super::link::OneSender;
-use super::state::Frame;
+use super::flow::Frame;
 
 const NUMBERED: u8 = GREETINGS + 3;
 const GOT: u8 = GREETINGS + 4;
 
 /// What stands before a frame, or alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Mark {
+pub(in crate::wire) struct Mark {
     /// The number of the frame behind it.
-    pub(super) number: Option<u64>,
+    pub(in crate::wire) number: Option<u64>,
     /// The sender has taken everything below.
-    pub(super) got: u64,
+    pub(in crate::wire) got: u64,
 }
 
 impl Mark {
-    pub(super) fn encode(self) -> Result<Vec<u8>, WireError> {
+    pub(in crate::wire) fn encode(self) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::new();
         match self.number {
             Some(number) => codec::append(NUMBERED, 0, &mut out, |put| {
@@ -36,7 +36,7 @@ impl Mark {
         Ok(out)
     }
 
-    pub(super) fn decode(head: Head, body: &[u8]) -> Result<Self, WireError> {
+    pub(in crate::wire) fn decode(head: Head, body: &[u8]) -> Result<Self, WireError> {
         let is_numbered = head.kind() == NUMBERED;
         let mut take = open(if is_numbered { NUMBERED } else { GOT }, head, body)?;
         let number = if is_numbered { Some(take.field("Numbered.number")?) } else { None };

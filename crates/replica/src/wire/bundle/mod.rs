@@ -15,6 +15,7 @@
 //! Spec: ours, docs/replica-wire.md.
 
 mod bounds;
+mod flow;
 mod frames;
 mod joining;
 mod several;
@@ -22,5 +23,9 @@ mod state;
 mod threads;
 
 pub use self::bounds::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use self::flow::Flow;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use self::frames::Mark;
 pub(super) use self::joining::{Bundles, dial};
 pub(super) use self::several::{Bundle, BundleReceiver, BundleSender};

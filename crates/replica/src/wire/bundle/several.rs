@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::super::codec;
 use super::super::error::LinkError;
 use super::super::pace::Pace;
-use super::bounds::INLINE_MAX;
+use super::bounds::{CAP_OF_SEVERAL, INLINE_MAX};
 use super::frames;
-use super::state::{Frame, State};
+use super::state::State;
 use crate::message::Message;
 use crate::names::MemberId;
 
@@ -56,6 +56,11 @@ impl Bundle {
         self.lock().parts.len()
     }
 
+    #[cfg(test)]
+    pub(in crate::wire) fn busy(&self) -> usize {
+        self.lock().parts.iter().filter(|part| part.waits > 0).count()
+    }
+
     /// Ends the link.
     pub(in crate::wire) fn close(&self) {
         self.ends(&mut self.lock(), LinkError::Closed);
@@ -79,18 +84,18 @@ impl Bundle {
     fn send(&self, head: Vec<u8>, payload: &[&[u8]]) -> Result<(), LinkError> {
         let payload = payload.concat();
         let len = head.len() + payload.len();
+        let cap = self.pace.lock().unwrap_or_else(PoisonError::into_inner).per_second();
         let mut state = self.lock();
-        while state.end.is_none() && !state.has_room(len) {
+        while state.end.is_none() && !state.flow.has_room(len) {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.end.is_some() {
             return Err(LinkError::Closed);
         }
-        let number = state.next;
-        state.next += 1;
-        let frame = Arc::new(Frame { number, head, payload });
+        state.goes_over_one = cap.is_some_and(|cap| cap < CAP_OF_SEVERAL);
         let Some(at) = state.idlest() else { return Err(LinkError::Closed) };
-        state.keep(&frame, at);
+        let over = state.parts[at].number;
+        let frame = state.flow.send(head, payload, over);
         let part = &mut state.parts[at];
         let (is_idle, of) = (part.waits == 0, part.number);
         let sender = Arc::clone(&part.sender);
@@ -102,7 +107,7 @@ impl Bundle {
             part.bell.notify_one();
             return Ok(());
         };
-        let got = state.expected;
+        let got = state.flow.got();
         drop(state);
         let sent = frames::send(&mut free, &frame, got);
         drop(free);

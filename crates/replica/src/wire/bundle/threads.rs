@@ -124,15 +124,15 @@ impl Bundle {
             let mut payload = vec![0; usize::try_from(len).unwrap_or_default()];
             receiver.payload(&mut payload)?;
             let mut state = self.lock();
-            let expected = state.expected;
-            if state.comes(of, message, payload, all)? && of == expected {
+            let expected = state.flow.got();
+            if state.flow.comes(of, message, payload, all)? && of == expected {
                 self.came.notify_all();
             }
         }
     }
 
     fn hears(&self, got: u64) -> Result<(), LinkError> {
-        self.lock().has_got(got)?;
+        self.lock().flow.has_got(got)?;
         self.room.notify_all();
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Bundle {
         let mut state = self.lock();
         loop {
             let is_over = state.end.is_some();
-            let expected = state.expected;
+            let expected = state.flow.got();
             let Some(part) = state.parts.iter_mut().find(|part| part.number == number) else {
                 return;
             };

@@ -166,3 +166,30 @@ fn a_link_of_several_that_is_closed_ends_whoever_waits() {
     assert!(matches!(waits.join().unwrap(), Err(LinkError::Closed)));
     assert!(matches!(sender.send(&Message::Alive, &[]), Err(LinkError::Closed)));
 }
+
+#[test]
+fn a_link_with_a_low_cap_goes_over_one_of_its_connections() {
+    let (listening, links) = listen(member(1));
+    let proxy = Proxy::to(listening.local_addr());
+    let bandwidth = crate::wire::Cap::from(std::num::NonZeroU64::new(4 << 20));
+    let options = LinkOptions { connections: CONNECTIONS, bandwidth, ..LinkOptions::default() };
+    let link = dial(&[proxy.address().to_string()], &member(0), MemberId(1), &options).unwrap();
+    let other = links.recv_timeout(LONG).unwrap();
+    let (closer, far) = (link.closer(), other.closer());
+    until(|| closer.connections() == CONNECTIONS && far.connections() == CONNECTIONS);
+    let ((mut sender, _here), (_there, mut receiver)) = (link.split(), other.split());
+    // A quarter of a second.
+    let len = 256 << 10;
+    let bytes = vec![3; usize::try_from(len).unwrap()];
+    for number in 0..4 {
+        sender.send(&records(number * 4096, len), &[&bytes]).unwrap();
+    }
+    assert!(closer.busy() <= 1, "frames that share the cap are late together");
+    for number in 0..4 {
+        let (message, left) = receiver.receive().unwrap();
+        assert_eq!((message, u64::from(left)), (records(number * 4096, len), len));
+        let mut found = vec![0; bytes.len()];
+        receiver.payload(&mut found).unwrap();
+        assert!(found == bytes);
+    }
+}

@@ -101,6 +101,12 @@ pub(super) fn enter(
         };
         wait = Some(Attempt::Mapped { node: Arc::clone(node), reason });
     }
+    if wait.is_none()
+        && !wish.only_looks()
+        && let Some(ended) = state.changes.again_by_another(wish.owner)
+    {
+        wait = Some(Attempt::WrittenAgain(ended));
+    }
     let outcome = match wait {
         Some(wait) => Ok(Entered::Wait(wait)),
         None if !admitted => Err(NtStatus::SHARING_VIOLATION),

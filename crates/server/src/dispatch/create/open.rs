@@ -107,6 +107,7 @@ async fn settle(
             Attempt::Farther => reach = reach.farther(),
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
+            Attempt::WrittenAgain(ended) => call.wait(ended).await?,
             Attempt::Moving(path) => {
                 let core = &call.core;
                 call.wait(core.files.nodes.takings.settled(share, &path)).await?;

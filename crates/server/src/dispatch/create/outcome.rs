@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smb::create::CreateAction;
 use smb::push::RecallReason;
+use tokio::sync::futures::OwnedNotified;
 use tree::{Entry, FileKey, Metadata, SharePath};
 
 use crate::state::caching::Intent;
@@ -32,6 +33,8 @@ pub(super) enum Attempt {
     },
     /// The name may lead to what is mounted in the share, or to much work: to be tried again by who may wait.
     Farther,
+    /// A client writes bytes again under its lease: that has to end first.
+    WrittenAgain(OwnedNotified),
     /// Push regions of others have to go first.
     Mapped {
         node: Arc<Node>,

@@ -65,7 +65,8 @@ async fn serve(
         | ControlCode::UNMAP_REMOTE_REGION
         | ControlCode::COMMIT_REMOTE_REGION
         | ControlCode::QUERY_REMOTE_REGIONS
-        | ControlCode::WAIT_REGION_RECALL => {
+        | ControlCode::WAIT_REGION_RECALL
+        | ControlCode::WRITE_UNDER_LEASE => {
             let open = call.open(file_id)?;
             push::control(call, &open, code, input, len_max).await?
         }

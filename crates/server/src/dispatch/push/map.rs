@@ -11,7 +11,7 @@ use rdma::{Access, MemoryRegion, PeerOperations};
 use remote::host::PushConnection;
 use smb::push::{
     Capabilities, CommitRequest, Generation, MapRequest, MapResponse, PushConnectionId,
-    QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
+    QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest, WriteUnderLease,
 };
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
@@ -20,6 +20,7 @@ use tree::{InlineIo, MapFailure, MapRefusal, Mappable, Share, ShareError};
 
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
+use super::under_lease;
 use super::wait::wait;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
@@ -47,7 +48,10 @@ pub(crate) async fn control(
             map(call, open, MapRequest::parse(input).map_err(refused)?, output_max).await
         }
         ControlCode::UNMAP_REMOTE_REGION => {
-            unmap(call, open, UnmapRequest::parse(input).map_err(refused)?, output_max).await
+            unmap(call, open, UnmapRequest::parse(input).map_err(refused)?).await
+        }
+        ControlCode::WRITE_UNDER_LEASE => {
+            under_lease::write(call, open, WriteUnderLease::parse(input).map_err(refused)?).await
         }
         ControlCode::COMMIT_REMOTE_REGION => {
             commit(call, open, CommitRequest::parse(input).map_err(refused)?).await

@@ -6,17 +6,15 @@ use std::sync::Arc;
 
 use pmem::MediumError;
 use smb::NtStatus;
-use smb::create::LeaseState;
 use smb::push::{
     CommitRequest, CommitResponse, Generation, QUERY_ENTRIES_MAX, QueryRequest, QueryResponse,
-    RecallReason, RegionEntry, RegionState, RegistrationId, Rights, UnmapRequest, UnmapResponse,
+    RegionEntry, RegistrationId, Rights, UnmapRequest,
 };
 use tree::InlineIo;
 
 use super::offer::{can_commit, durability};
 use crate::dispatch::call::Call;
-use crate::dispatch::levels::to_state;
-use crate::push::recall::{end, milliseconds};
+use crate::push::recall::end;
 use crate::push::region::Region;
 use crate::state::Open;
 
@@ -24,29 +22,11 @@ pub(super) async fn unmap(
     call: &Call,
     open: &Open,
     asked: UnmapRequest,
-    output_max: u32,
 ) -> Result<Vec<u8>, NtStatus> {
-    let found = find(call, open, asked.registration, asked.generation);
-    let (state, reason) = match &found {
-        Ok(region) => region.shown(),
-        Err(_) => (RegionState::GONE, RecallReason::NONE),
-    };
-    if let Ok(region) = &found {
-        end(call.push(), region, false).await;
-        call.push().forget(region);
-    }
-    if output_max < u32::from(UnmapResponse::LEN) {
-        // A client that knows no answer.
-        return found.map(|_| Vec::new());
-    }
-    // Behind the last byte that the registration could take: a break from here on is one that the answer promises time for.
-    let held = open.node.lock().leases.held_unbroken(open.owner);
-    let (lease, epoch) =
-        held.map_or((LeaseState::empty(), 0), |granted| (to_state(granted.caching), granted.epoch));
-    let break_timeout_ms = milliseconds(call.core.connections.limits.break_timeout);
-    let mut output = Vec::new();
-    UnmapResponse { state, reason, lease, epoch, break_timeout_ms }.emit(&mut output);
-    Ok(output)
+    let region = find(call, open, asked.registration, asked.generation)?;
+    end(call.push(), &region, false).await;
+    call.push().forget(&region);
+    Ok(Vec::new())
 }
 
 pub(super) async fn commit(

@@ -5,6 +5,7 @@
 mod map;
 mod mapped;
 mod offer;
+mod under_lease;
 mod wait;
 
 pub(crate) use map::control;

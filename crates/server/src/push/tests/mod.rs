@@ -26,12 +26,12 @@ use crate::access::{Identity, MayAdd};
 use std::fs::FileTimes;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use smb::info::{self, FileInfoClass};
 use smb::push::{
-    MapResponse, RecallReason, RecallRequest, RecallResponse, RegionState, RegistrationId,
-    UnmapRequest, UnmapResponse,
+    MapResponse, RecallReason, RecallRequest, RecallResponse, RegistrationId, UnmapRequest,
+    WriteUnderLease,
 };
 use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create};
 use tree::{DosAttributes, SharePath};
@@ -41,6 +41,8 @@ use super::Region;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
+use crate::state::range::LockRange;
+use crate::state::serial::OpenSerial;
 use crate::upkeep::recall_expired;
 
 const PAGE: u64 = 4096;
@@ -52,13 +54,15 @@ async fn unmap(rig: &Rig, open: Opened, mapped: &MapResponse) -> Result<(), NtSt
     rig.control(open, code, |out| request.emit(out), 0).await.map(drop)
 }
 
-/// UNMAP by a client that has room for the answer.
-async fn unmap_and_hear(rig: &Rig, open: Opened, mapped: &MapResponse) -> UnmapResponse {
-    let (registration, generation) = (mapped.registration, mapped.generation);
-    let request = UnmapRequest { registration, generation };
-    let (code, room) = (ControlCode::UNMAP_REMOTE_REGION, u32::from(UnmapResponse::LEN));
-    let output = rig.control(open, code, |out| request.emit(out), room).await.unwrap();
-    UnmapResponse::parse(&output).unwrap()
+async fn write_under_lease(
+    rig: &Rig,
+    open: Opened,
+    epoch: u16,
+    data: &[u8],
+) -> Result<(), NtStatus> {
+    let request = WriteUnderLease { file_offset: 8, epoch, data };
+    let code = ControlCode::WRITE_UNDER_LEASE;
+    rig.control(open, code, |out| request.emit(out), 0).await.map(drop)
 }
 
 async fn wait(rig: &Rig, open: Opened, room: u32) -> Result<Vec<RegistrationId>, NtStatus> {
@@ -232,30 +236,47 @@ fn a_returned_lease_ends_the_regions_mapped_under_it() {
 }
 
 #[tokio::test]
-async fn the_answer_to_an_unmapping_says_whether_the_lease_is_whole() {
+async fn bytes_are_written_under_a_lease_that_is_whole_since_then_and_not_otherwise() {
+    let gone = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
     let rig = Rig::with_grace(Duration::ZERO);
     let open = rig.open("f", 1).await;
-    let whole = create::LeaseState::READ | create::LeaseState::WRITE | create::LeaseState::HANDLE;
-    let heard = |answer: UnmapResponse| (answer.state, answer.reason, answer.lease, answer.epoch);
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let answer = unmap_and_hear(&rig, open, &mapped).await;
-    assert_eq!(heard(answer), (RegionState::ACTIVE, RecallReason::NONE, whole, 1));
-    assert_eq!(answer.break_timeout_ms, 35_000);
-    // What the server needs back for itself takes no lease.
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    recall(&rig, open).await;
-    let answer = unmap_and_hear(&rig, open, &mapped).await;
-    assert_eq!(heard(answer), (RegionState::REVOKED, RecallReason::REMAP, whole, 1));
-    let gone = (RegionState::GONE, RecallReason::NONE, whole, 1);
-    assert_eq!(heard(unmap_and_hear(&rig, open, &mapped).await), gone);
-    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND), "as to older clients");
-    // Another client wants the file, whether or not this one has heard of it.
-    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    assert_eq!(write_under_lease(&rig, open, 1, b"again").await, Ok(()));
+    let bytes = || std::fs::read(rig.dir.path().join("f")).unwrap()[8..13].to_vec();
+    assert_eq!(bytes(), b"again");
+    for other in [0, 2] {
+        assert_eq!(write_under_lease(&rig, open, other, b"older").await, gone, "epoch {other}");
+    }
+    // Another client wants the file, and waits: whether or not this one has heard of it, it has lost nothing.
     let stranger =
         Owner::Lease { client: [2; 16], key: [2; 16], user: Identity::user("other").mark() };
     assert!(node(&rig, open).begin_breaks(stranger, Intent::Open).is_some());
-    let answer = unmap_and_hear(&rig, open, &mapped).await;
-    assert_eq!((answer.lease, answer.epoch), (create::LeaseState::empty(), 0));
+    assert_eq!(write_under_lease(&rig, open, 1, b"still").await, Ok(()));
+    assert_eq!(write_under_lease(&rig, open, 2, b"older").await, gone);
+    node(&rig, open).lock().expire_breaks(Instant::now() + Duration::from_secs(60));
+    for epoch in 0..4 {
+        assert_eq!(write_under_lease(&rig, open, epoch, b"older").await, gone, "epoch {epoch}");
+    }
+    assert_eq!(bytes(), b"still");
+}
+
+#[test]
+fn nobody_else_opens_a_file_while_bytes_are_being_written_under_its_lease() {
+    run(async {
+        let rig = Rig::with_grace(Duration::ZERO);
+        let open = rig.open("f", 1).await;
+        let session = rig.core.sessions.get(7).unwrap();
+        let held = session.open(open.id.persistent, open.id.volatile).unwrap();
+        let (change, node) = (held.change(LockRange::WHOLE), node(&rig, open));
+        let admitted = node.begin_change_under(change, 1, |_| true).unwrap().unwrap();
+        // The holder is silent, and its time is over.
+        let _ = node.begin_breaks(Owner::Open(OpenSerial(77)), Intent::Open);
+        node.lock().expire_breaks(Instant::now() + Duration::from_secs(60));
+        assert!(node.begin_change_under(change, 1, |_| true).is_none(), "the lease is gone");
+        let mut other = Box::pin(rig.overwrite("f", 2));
+        assert_waits!(other);
+        drop(admitted);
+        other.await;
+    });
 }
 
 #[tokio::test]

@@ -403,9 +403,14 @@ impl<N: Clone> LeaseTable<N> {
         lease.is_some_and(|lease| lease.held.contains(part) && lease.breaking.is_none())
     }
 
-    /// What an owner holds and nobody asks back; `None` where it is being broken, or nothing was ever granted.
-    pub(crate) fn held_unbroken(&self, owner: Owner) -> Option<Granted> {
-        self.granted(owner).filter(|granted| !granted.breaking)
+    /// Whether an owner has kept every right since its lease counted `epoch` changes. A break that is under way has taken
+    /// nothing yet: whoever wants something waits until it is answered, or its time is over.
+    pub(crate) fn is_whole_since(&self, owner: Owner, epoch: u16) -> bool {
+        let mine = self.leases.iter().find(|lease| lease.owner == owner);
+        mine.is_some_and(|lease| {
+            let broken = u16::from(lease.breaking.is_some());
+            lease.held == Caching::COMPLETE && lease.epoch == epoch.wrapping_add(broken)
+        })
     }
 
     /// What an owner holds, as a CREATE would be told; `None` if nothing was ever granted.

@@ -50,6 +50,7 @@ pub(super) fn rows() -> Vec<Row> {
         ControlCode::UNMAP_REMOTE_REGION,
         ControlCode::COMMIT_REMOTE_REGION,
         ControlCode::WAIT_REGION_RECALL,
+        ControlCode::WRITE_UNDER_LEASE,
     ] {
         rows.push(plain(&format!("push {:#x}", code.0), On::File, Needs::Never, code.0, &[1; 64]));
     }

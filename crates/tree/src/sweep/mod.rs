@@ -12,28 +12,29 @@
 //! directory is as the walk found it, every file that existed all the time was seen. A home made
 //! meanwhile is younger than the walk and stays.
 //!
+//! A directory that is shown twice, by a bind mount, is read twice: what is mounted over a directory below it by one way does
+//! not hide that by the other. What a mount covers by every way is there all the same ([`covered`]).
+//!
 //! A file of a file system that is not mounted at present is not gone. So of the homes that no file names only those are
 //! removed whose file's part of the tree (`crate::mounted_part`) the walk has read. Nor are those removed that a file with
 //! another inode names: a backup was restored, and the names are all that is left of which streams are whose.
 
-use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+mod covered;
+mod listing;
+mod walk;
+
+use std::ffi::CString;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
-use rustix::io::Errno;
-use rustix::path::Arg;
+use rustix::fs::AtFlags;
 use thiserror::Error;
 
+use self::listing::{entries, open_directory};
+use self::walk::{Walk, since_epoch};
 use super::Share;
 use super::binding::Binding;
 use super::disk_clock;
 use super::error::ShareError;
-use super::inode::{FileKey, identify, identify_at};
-use super::lookup::open_beneath;
-use super::mounted_part::{Mount, MountedPart};
 use super::name::HOME;
 
 /// The result of a sweep.
@@ -97,7 +98,7 @@ impl Share {
         let mut swept = Swept { bound: walk.bound.len(), ..Swept::default() };
         for home in candidates.into_iter().filter(|home| !walk.bound.contains(home)) {
             let part = self.part_of_home(home);
-            let is_read = part.is_some_and(|part| walk.parts.iter().any(|read| read.is(&part)));
+            let is_read = part.is_some_and(|part| walk.has_read(&part));
             if (!is_read || walk.named.contains(&home)) && !options.all {
                 swept.kept += 1;
                 continue;
@@ -161,155 +162,6 @@ impl Share {
     }
 }
 
-/// A directory as a walk found it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Seen {
-    key: FileKey,
-    modified: Duration,
-    changed: Duration,
-}
-
-impl Seen {
-    fn of(directory: &OwnedFd) -> Result<Self, ShareError> {
-        let (key, _) = identify(directory)?;
-        let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
-        let stat = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, wanted)?;
-        let time = |time: rustix::fs::StatxTimestamp| since_epoch(time.tv_sec, time.tv_nsec.into());
-        Ok(Self { key, modified: time(stat.stx_mtime), changed: time(stat.stx_ctime) })
-    }
-}
-
-#[derive(Debug, Default)]
-struct Walk {
-    /// By path from the root.
-    directories: HashMap<OsString, Seen>,
-    /// The homes that files of the tree name as their own.
-    bound: HashSet<Binding>,
-    /// Those that others name: copies, and files that a backup was restored to.
-    named: HashSet<Binding>,
-    /// What was read.
-    parts: Vec<MountedPart>,
-    /// When the first directory was read.
-    began: Duration,
-}
-
-impl Walk {
-    fn through(root: &OwnedFd) -> Result<Self, ShareError> {
-        let began = disk_clock::since_epoch();
-        let mut walk = Self { began, ..Self::default() };
-        let mut met = HashSet::new();
-        let mut left = vec![(OsString::from("."), None)];
-        while let Some((path, mount_above)) = left.pop() {
-            let directory = match open_directory(root, path.as_os_str()) {
-                Ok(directory) => directory,
-                // Removed or renamed since its name was read: its parent has changed.
-                Err(ShareError::NotFound | ShareError::PathNotFound) => continue,
-                Err(error) => return Err(error),
-            };
-            // Before the directory is read: a change during the read is detected.
-            let seen = Seen::of(&directory)?;
-            let mount = Mount::of(&directory)?;
-            if mount_above != Some(mount) {
-                walk.parts.extend(MountedPart::from_topmost(&directory)?);
-            }
-            // A directory mounted below itself would make the walk endless.
-            if met.insert(seen.key) {
-                walk.read(&directory, mount, &path, &mut left)?;
-            }
-            walk.directories.insert(path, seen);
-        }
-        Ok(walk)
-    }
-
-    fn read(
-        &mut self,
-        directory: &OwnedFd,
-        mount: Mount,
-        path: &OsStr,
-        left: &mut Vec<(OsString, Option<Mount>)>,
-    ) -> Result<(), ShareError> {
-        self.note(directory)?;
-        for name in entries(directory)? {
-            if path == "." && name.as_bytes() == HOME.as_bytes() {
-                continue;
-            }
-            match identify_at(directory, name.as_c_str()) {
-                Ok((_, FileType::Directory)) => {
-                    let below = [path.as_bytes(), b"/", name.as_bytes()].concat();
-                    left.push((OsString::from_vec(below), Some(mount)));
-                }
-                Ok((_, FileType::RegularFile)) => self.read_file(directory, mount, &name)?,
-                // Links, sockets, devices have no streams.
-                Ok(_) | Err(ShareError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn read_file(
-        &mut self,
-        directory: &OwnedFd,
-        mount: Mount,
-        name: &CString,
-    ) -> Result<(), ShareError> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat(directory, name.as_c_str(), flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return Err(errno.into()),
-        };
-        // A file can be mounted alone.
-        if Mount::of(&file)? != mount {
-            self.parts.extend(MountedPart::from_topmost(&file)?);
-        }
-        self.note(&file)
-    }
-
-    fn note(&mut self, file: impl AsFd) -> Result<(), ShareError> {
-        let Some(binding) = Binding::named_by(&file)? else { return Ok(()) };
-        let homes = if binding.is_of(file)? { &mut self.bound } else { &mut self.named };
-        homes.insert(binding);
-        Ok(())
-    }
-
-    // A directory that was changed just before it was read may have been changed again in the same
-    // tick of the kernel's clock.
-    fn is_still_true(&self, root: &OwnedFd, settled: Duration) -> bool {
-        self.directories.iter().all(|(path, seen)| {
-            let now =
-                open_directory(root, path.as_os_str()).and_then(|directory| Seen::of(&directory));
-            now.is_ok_and(|now| now == *seen) && seen.changed + settled <= self.began
-        })
-    }
-}
-
-fn since_epoch(seconds: i64, nanoseconds: i64) -> Duration {
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
-}
-
-fn open_directory(root: &OwnedFd, path: impl Arg + Copy) -> Result<OwnedFd, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    Ok(open_beneath(root, path, flags, Mode::empty())?)
-}
-
-// Names as they are: a client makes only Unicode ones, and `mv` gives a file that has streams any name.
-fn entries(directory: impl AsFd) -> Result<Vec<CString>, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
-    let mut names = Vec::new();
-    let mut stream = rustix::fs::Dir::new(fd)?;
-    while let Some(entry) = stream.read() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if ![c".", c".."].contains(&name) {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
-}
-
 /// The file of a home as young as this may be about to be bound.
 const YOUNG: Duration = Duration::from_secs(60);
 /// Many times longer than a tick of the kernel's clock of inodes.
@@ -318,6 +170,8 @@ const WALKS_MAX: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::path::Path;
     use std::process::Command;
 
@@ -384,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_sweep_spares_the_streams_of_a_file_system_that_is_not_there() {
-        if !has_own_mounts() {
+        if !has_own_mounts("a_sweep_spares_the_streams_of_a_file_system_that_is_not_there") {
             return;
         }
         let (top, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -455,11 +309,48 @@ mod tests {
         assert_eq!(homes(&dir), 0);
     }
 
+    #[test]
+    fn a_sweep_sees_a_file_by_every_way_that_leads_to_it_and_below_what_covers_it() {
+        if !has_own_mounts(
+            "a_sweep_sees_a_file_by_every_way_that_leads_to_it_and_below_what_covers_it",
+        ) {
+            return;
+        }
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path);
+        for directory in ["data/sub", "chroot/data", "covered/deep"] {
+            std::fs::create_dir_all(at(directory)).unwrap();
+        }
+        let share = Share::open(&ShareConfig::new("s", top.path())).unwrap();
+        for name in ["data\\sub\\f", "covered\\deep\\g", "alone", "goes"] {
+            with_stream(&share, name);
+        }
+        std::fs::remove_file(at("goes")).unwrap();
+        run("mount", &["--bind".as_ref(), &at("data"), &at("chroot/data")]);
+        // What hides the file by one way leaves it where the other leads; which of them is read first is not known.
+        for (hidden, shown) in [("data/sub", "chroot/data/sub"), ("chroot/data/sub", "data/sub")] {
+            run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), &at(hidden)]);
+            assert!(at(shown).join("f").exists() && !at(hidden).join("f").exists());
+            let found = Swept { bound: 3, orphans: 1, bytes: 100, kept: 0 };
+            assert_eq!(share.sweep(DRY, NOW, NOW), Ok(found), "{hidden}");
+            run("umount", &[&at(hidden)]);
+        }
+        std::fs::write(at("other"), "").unwrap();
+        run("mount", &["--bind".as_ref(), &at("other"), &at("alone")]);
+        run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), &at("covered")]);
+        let found = Swept { bound: 3, orphans: 1, bytes: 100, kept: 0 };
+        assert_eq!(share.sweep(SWEEP, NOW, NOW), Ok(found));
+        run("umount", &[&at("covered")]);
+        run("umount", &[&at("alone")]);
+        for name in ["data\\sub\\f", "covered\\deep\\g", "alone"] {
+            assert!(has_stream(&share, name), "{name}");
+        }
+        run("umount", &[&at("chroot/data")]);
+    }
+
     // Whether the mounts of this process are its own. In the first one the test runs again, in one whose are, and was good.
-    fn has_own_mounts() -> bool {
+    fn has_own_mounts(test: &str) -> bool {
         const INSIDE: &str = "LANDFAST_OWN_MOUNTS";
-        const TEST: &str =
-            "sweep::tests::a_sweep_spares_the_streams_of_a_file_system_that_is_not_there";
         if std::env::var_os(INSIDE).is_some() {
             return true;
         }
@@ -471,7 +362,8 @@ mod tests {
             return false;
         }
         let mut inside = Command::new("unshare");
-        inside.args(own).arg(std::env::current_exe().unwrap()).args(["--exact", TEST]);
+        inside.args(own).arg(std::env::current_exe().unwrap()).args(["--exact"]);
+        inside.arg(format!("sweep::tests::{test}"));
         let output = inside.env(INSIDE, "1").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said} {output:?}");

@@ -1,0 +1,47 @@
+//! WRITE_UNDER_LEASE: bytes that a client had pushed and not committed come again, by a message.
+//!
+//! Spec: docs/push-mode.md, "WRITE_UNDER_LEASE".
+
+use std::sync::Arc;
+
+use smb::NtStatus;
+use smb::push::WriteUnderLease;
+use tree::InlineIo;
+
+use crate::access;
+use crate::dispatch::call::Call;
+use crate::limits::IO_INLINE_MAX;
+use crate::state::Open;
+use crate::state::locks::LockTable;
+use crate::state::range::LockRange;
+use crate::status::OrStatus as _;
+
+pub(super) async fn write(
+    call: &Call,
+    open: &Arc<Open>,
+    asked: WriteUnderLease<'_>,
+) -> Result<Vec<u8>, NtStatus> {
+    let WriteUnderLease { file_offset: offset, epoch, data } = asked;
+    let length = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    if length > call.core.connections.limits.io_size_max {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    call.asker().check_charge(length)?;
+    open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
+    access::admit(open, access::Write::Bytes)?;
+    let end = offset.checked_add(u64::from(length));
+    if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let range = LockRange::new(offset, u64::from(length)).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let is_free = |locks: &LockTable| locks.allows_write(open.serial, range.offset, range.length);
+    let admitted = open.node.begin_change_under(open.change(range), epoch, is_free);
+    let admitted = admitted.ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
+    let admitted = admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
+    let is_long = data.len() > IO_INLINE_MAX;
+    let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
+    let (changed, data) = (Arc::clone(open), data.to_vec());
+    let work = move || changed.entry.write_at(&data, offset).or_status();
+    call.changing_bytes(open, admitted, inline, work).await??;
+    Ok(Vec::new())
+}

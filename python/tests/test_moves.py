@@ -1,0 +1,248 @@
+"""Moves of the fsspec file system: what they remove is elsewhere."""
+
+import os
+import re
+import shutil
+import tempfile
+import urllib.request
+
+import pytest
+
+from landfast.fs import LandfastFileSystem
+
+
+class Moved:
+    """A server of three shares: two lie apart, and `again` is the first once more."""
+
+    def __init__(self, server, first, second):
+        host, port = server.address.split(":")
+        self.fs = LandfastFileSystem(host=host, port=int(port), username="tester", skip_instance_cache=True)
+        self.first, self.second = first, second
+
+    def lay(self, files):
+        for name, text in files.items():
+            path = self.first / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def found(self, top=None):
+        """Each file with its text, each link with its target, each empty directory."""
+        top, found = top or self.first, {}
+        for directory, directories, files in os.walk(top):
+            for name in files + directories:
+                path = os.path.join(directory, name)
+                short = os.path.relpath(path, top)
+                if short.startswith(".landfast-streams"):
+                    continue
+                if os.path.islink(path):
+                    found[short] = f"-> {os.readlink(path)}"
+                elif os.path.isfile(path):
+                    found[short] = open(path).read()
+                elif not os.listdir(path):
+                    found[short] = None
+        return found
+
+
+@pytest.fixture
+def moved(tmp_path, another_server):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    server = another_server(first, "--share", f"two={second}", "--share", f"again={first}")
+    try:
+        yield Moved(server, first, second)
+    finally:
+        server.stop()
+
+
+TREE = {"t/f": "f", "t/sub/g": "g"}
+
+
+def test_a_tree_that_is_moved_below_itself_is_refused_by_name_pattern_list_and_share(moved):
+    moved.lay(TREE)
+    for source in ("/data/t", "/data/t*", ["/data/t"], "/data/t/*", "/again/t", "/again/t*", ["/again/t"]):
+        for target in ("/again/t/", "/again/t/sub/new", "/again/T/sub", "/data/t/sub", "/data/t/sub/"):
+            if (source, target) == ("/again/t", "/again/t/"):
+                moved.fs.mv(source, target, recursive=True)  # the same name: nothing to do
+            else:
+                with pytest.raises(OSError):
+                    moved.fs.mv(source, target, recursive=True)
+            assert moved.found() == TREE, (source, target)
+    with pytest.raises(shutil.Error, match="into itself"):
+        moved.fs.mv("/data/t/*", "/data/t/sub/", recursive=True)
+    with pytest.raises(ValueError, match="is a share"):
+        moved.fs.mv("/again", "/data/t", recursive=True)
+    assert moved.found() == TREE
+    moved.fs.mv("/data/t", "/again/u", recursive=True)
+    assert moved.found() == {"u/f": "f", "u/sub/g": "g"}
+
+
+def test_a_transaction_that_fails_has_moved_nothing(moved):
+    fs, files = moved.fs, {"x": "x", "a": "a", "b": "b"}
+    moved.lay(files)
+    (moved.first / "d").mkdir()
+    for source, target in (("/data/x", "/two/x"), ("/data/x", "/data/y"), (["/data/a", "/data/b"], "/data/d/")):
+        with pytest.raises(RuntimeError), fs.transaction:
+            fs.mv(source, target)
+            raise RuntimeError
+        assert moved.found() == {**files, "d": None} and moved.found(moved.second) == {}
+    with fs.transaction:
+        fs.pipe("/data/new", b"new")
+        fs.mv(["/data/a", "/data/b", "/data/new"], "/data/d/")
+        fs.mv("/data/x", "/two/x")
+        assert fs.exists("/data/x")
+    assert moved.found() == {"d/a": "a", "d/b": "b", "d/new": "new"} and moved.found(moved.second) == {"x": "x"}
+
+
+def test_a_move_of_a_link_onto_its_target_is_refused(moved):
+    moved.lay({"self": "precious"})
+    os.symlink("self", moved.first / "soft")
+    os.link(moved.first / "self", moved.first / "hard")
+    before = moved.found()
+    for source, target in (("soft", "self"), ("soft", "hard"), ("self", "hard"), ("hard", "soft"), ("self", "soft")):
+        for share in ("data", "again"):
+            with pytest.raises(shutil.SameFileError):
+                moved.fs.mv(f"/data/{source}", f"/{share}/{target}")
+            assert moved.found() == before
+    moved.fs.mv("/data/soft", "/data/other")
+    moved.fs.mv("/data/self", "/data/SELF")
+    assert moved.found() == {"SELF": "precious", "hard": "precious", "other": "-> self"}
+
+
+def test_a_move_removes_only_what_it_has_copied(moved):
+    fs, tree = moved.fs, {"tree/f": "f", "tree/sub/g": "g", "tree/sub/deep/h": "h"}
+    moved.lay(tree)
+    for target in ("/data/new", "/two/new"):
+        with pytest.raises(ValueError, match="maxdepth"):
+            fs.mv("/data/tree", target, recursive=True, maxdepth=1)
+    with pytest.raises(IsADirectoryError):
+        fs.mv("/data/tree", "/two/new")
+    (moved.first / "empty").mkdir()
+    with pytest.raises(IsADirectoryError):
+        fs.mv("/data/empty", "/two/empty")
+    os.symlink("nowhere", moved.first / "tree" / "dangling")
+    with pytest.raises(FileNotFoundError):
+        fs.mv("/data/tree", "/two/new", recursive=True)
+    with pytest.raises(FileNotFoundError):
+        fs.mv("/data/tr*", "/two/", recursive=True)
+    os.unlink(moved.first / "tree" / "dangling")
+    assert moved.found() == {**tree, "empty": None} and moved.found(moved.second) == {}
+    fs.mv("/data/*", "/two/", recursive=True)
+    assert moved.found() == {} and moved.found(moved.second) == {**tree, "empty": None}
+
+
+def test_links_of_a_moved_tree_go_and_what_they_lead_to_stays(moved):
+    keep = {"keep/x": "x", "keep/deep/y": "y"}
+    moved.lay({**keep, "tree/f": "f"})
+    os.symlink("../keep", moved.first / "tree" / "link")
+    os.symlink("../keep/x", moved.first / "tree" / "file")
+    os.symlink("../..", moved.first / "keep" / "deep" / "circle")
+    with pytest.raises(shutil.Error, match="above it"):
+        moved.fs.mv("/data/tree", "/two/tree", recursive=True)
+    assert moved.found(moved.second) == {} and moved.found()["tree/f"] == "f"
+    os.unlink(moved.first / "keep" / "deep" / "circle")
+    moved.fs.mv("/data/tree", "/two/tree", recursive=True)
+    assert moved.found() == keep
+    carried = {"f": "f", "file": "x", "link/x": "x", "link/deep/y": "y"}
+    assert moved.found(moved.second) == {f"tree/{name}": text for name, text in carried.items()}
+
+
+def test_moves_that_would_meet_are_refused(moved):
+    files = {"a/f": "1", "b/f": "2", "b/G": "3", "c/g": "4"}
+    moved.lay(files)
+    (moved.first / "d").mkdir()
+    for share in ("data", "two"):
+        with pytest.raises(FileExistsError):
+            moved.fs.mv(["/data/a/f", "/data/b/f"], f"/{share}/d/")
+        with pytest.raises(FileExistsError):
+            moved.fs.mv(["/data/b/G", "/data/c/g"], f"/{share}/d/")
+        with pytest.raises(FileExistsError):
+            moved.fs.mv(["/data/a/f", "/data/b/f"], ["/data/b/f", f"/{share}/d/f"])
+        with pytest.raises(ValueError, match="targets"):
+            moved.fs.mv(["/data/a/f", "/data/b/f"], [f"/{share}/d/f"])
+    assert moved.found() == {**files, "d": None} and moved.found(moved.second) == {}
+
+
+def test_a_move_by_case_alone_keeps_everything(moved):
+    moved.lay(TREE)
+    moved.fs.mv("/data/t", "/data/T", recursive=True)
+    assert moved.found() == {"T/f": "f", "T/sub/g": "g"}
+
+
+def test_two_names_that_differ_by_case_alone_are_not_moved_as_one(moved):
+    files = {"tree/both": "1", "tree/Both": "2"}
+    moved.lay(files)
+    with pytest.raises(FileExistsError, match="case alone"):
+        moved.fs.mv("/data/tree", "/two/tree", recursive=True)
+    assert moved.found() == files
+
+
+def test_a_moved_file_replaces_another_as_a_whole(moved):
+    moved.lay({"x": "new", "link": "?"})
+    (moved.second / "x").write_text("old")
+    moved.fs.mv("/data/x", "/two/x")
+    assert moved.found() == {"link": "?"} and moved.found(moved.second) == {"x": "new"}
+    moved.lay(TREE)
+    (moved.second / "t").mkdir()
+    (moved.second / "t" / "t").mkdir()
+    with pytest.raises(FileExistsError):
+        moved.fs.mv("/data/t", "/two/t", recursive=True)
+    assert moved.found() == {**TREE, "link": "?"}
+
+
+def test_a_put_takes_a_local_name_with_brackets_as_it_is(moved, tmp_path):
+    local = tmp_path / "local[1]"
+    local.mkdir()
+    (tmp_path / "local1").mkdir()
+    (tmp_path / "p[1].txt").write_text("marked")
+    (tmp_path / "p1.txt").write_text("plain")
+    (local / "f").write_text("f")
+    moved.fs.put(str(tmp_path / "p[1].txt"), "/data/")
+    moved.fs.put(str(tmp_path / "p[1].txt"), "/data/named")
+    moved.fs.put(str(local), "/data/tree", recursive=True)
+    moved.fs.put(str(local), "/data/tree", recursive=True)
+    found = {"p[1].txt": "marked", "named": "marked", "tree/f": "f", "tree/local[1]/f": "f"}
+    assert moved.found() == found
+
+
+def test_a_file_that_changes_while_it_is_moved_stays(moved, monkeypatch):
+    moved.lay(TREE)
+    copy = moved.fs._copy_whole
+
+    def copy_and_change(source, target):
+        copy(source, target)
+        if source == "/data/t/f":
+            moved.lay({"t/f": "f and more"})
+
+    monkeypatch.setattr(moved.fs, "_copy_whole", copy_and_change)
+    with pytest.raises(OSError, match="changed while"):
+        moved.fs.mv("/data/t", "/two/t", recursive=True)
+    assert moved.found() == {"t/f": "f and more", "t/sub/g": "g"}
+
+
+def test_what_a_transaction_has_committed_is_durable_under_its_name(another_server):
+    # On a disk: in memory no name is.
+    directory = tempfile.mkdtemp(dir="/var/tmp")
+    server = another_server(directory, "--metrics", "127.0.0.1:0")
+    try:
+        host, port = server.address.split(":")
+        for durable in (True, False):
+            fs = LandfastFileSystem(host=host, port=int(port), username="tester", durable=durable)
+            fs.pipe("/data/source", b"source")
+            for number, work in enumerate((lambda: fs.pipe("/data/new", b"new"), lambda: fs.mv("/data/source", "/data/moved"))):
+                before = synced(server)
+                with fs.transaction:
+                    work()
+                # The part has its name flushed, and the file its own.
+                expected = (2 - number) if durable else 0
+                assert synced(server) - before >= expected, (durable, number)
+    finally:
+        server.stop()
+        shutil.rmtree(directory)
+
+
+def synced(server):
+    """How many directories the server has made durable."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics") as answer:
+        found = re.search(r"^landfast_directories_synced\S* (\d+)", answer.read().decode(), re.MULTILINE)
+    return int(found.group(1))
