@@ -144,3 +144,15 @@ fn the_path_names_the_class_of_the_server_that_answered_the_unmapping() {
     let path = region.path();
     assert!(matches!(path, Path::Messages { promise: Some(now), .. } if *now == other), "{path}");
 }
+
+#[test]
+fn a_verify_by_messages_begins_with_the_first_byte_of_the_region() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    peer.another_writes(0, b"the first bytes");
+    peer.recall();
+    let expected = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, b"the first bytes");
+    region.write(100, &[1; 8]).unwrap();
+    assert_eq!(region.path().reason(), Some(FallbackReason::Recalled));
+    assert_eq!(u64::from(region.verify(0, 15).unwrap()), expected);
+}

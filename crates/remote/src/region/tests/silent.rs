@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::peer::{Ask, Peer};
-use super::{FallbackReason, Region};
+use super::{FallbackReason, Region, is_push};
 use crate::region::MAP_PAUSE_MIN;
 
 /// Far longer than the timeouts of these regions, far shorter than the limit of a test run.
@@ -99,4 +99,16 @@ async fn an_async_caller_does_not_wait_for_a_silent_server_for_ever() {
     assert_eq!(region.path().await.unwrap().reason(), SILENT);
     assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 1);
     assert_eq!(peer.bytes(0, 8), [1; 8]);
+}
+
+#[test]
+fn a_mapped_region_says_how_soon_its_thread_looks_for_answers() {
+    let timeout = Duration::from_secs(3600);
+    let peer = Peer::start();
+    let mut region = peer.region_with(|settings| settings.answer_timeout = timeout);
+    assert!(region.look_every().is_some_and(|pause| pause <= timeout));
+    peer.recall();
+    region.write(0, &[1; 8]).unwrap();
+    assert!(!is_push(&region), "{}", region.path());
+    assert_eq!(region.look_every(), None, "it waits for no answer");
 }
