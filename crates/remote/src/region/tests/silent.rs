@@ -28,7 +28,7 @@ pub(super) fn impatient(peer: &Arc<Peer>) -> Region {
 /// Runs `deed` on a region whose server has fallen silent; `deed` must end.
 fn ends(peer: &Arc<Peer>, deed: impl FnOnce(&mut Region) + Send + 'static) {
     let mut region = impatient(peer);
-    assert!(super::is_push(&region), "{}", region.path());
+    assert!(is_push(&region), "{}", region.path());
     peer.ask(Ask::FallSilent);
     let (done, outcome) = mpsc::channel();
     std::thread::spawn(move || {
