@@ -234,8 +234,6 @@ impl Device for Shared {
 
 #[cfg(test)]
 mod tests {
-    use pmem::Medium;
-
     use super::*;
     use crate::map_file;
 
