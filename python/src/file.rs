@@ -1,7 +1,7 @@
 //! An open file.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use client::{ClientError, RangeLock};
@@ -65,17 +65,30 @@ impl File {
     }
 
     /// Writes all bytes of a buffer at the end of the file, and gives the offset where they are. Of several programs that append
-    /// so, none writes where another does: each locks a byte far behind the file meanwhile. An append that Ctrl-C ends has
-    /// written all of the buffer or nothing.
+    /// so, none writes where another does: each locks a byte far behind the file meanwhile. Ctrl-C ends the wait for the lock;
+    /// an append that writes ends first, and Ctrl-C comes behind it: its caller would write the same bytes again.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
         let (file, source) = (self.inner(py)?, Source::of(data)?);
         // Copied: a caller that Ctrl-C takes away takes its buffer along, and the append goes on without them.
         let bytes = source.bytes().to_vec();
         let runtime = runtime::shared()?;
-        let (outcome, answer) = oneshot::channel();
-        runtime.spawn(append(file, bytes, outcome));
-        let appended = block(py, async { Ok(answer.await.ok()) })?.ok_or_else(errors::internal)?;
-        appended.map_err(|error| Fault::client(&self.path)(error).raise(py))
+        let (outcome, mut answer) = oneshot::channel();
+        let has_begun = Arc::new(OnceLock::new());
+        runtime.spawn(append(file, bytes, (Arc::clone(&has_begun), outcome)));
+        let (appended, interrupt) = match block(py, async { Ok((&mut answer).await.ok()) }) {
+            Ok(appended) => (appended, None),
+            // The first to say decides whether it writes.
+            Err(interrupt) if has_begun.set(false).is_ok() => return Err(interrupt),
+            Err(interrupt) => (py.detach(|| answer.blocking_recv().ok()), Some(interrupt)),
+        };
+        let appended = appended.ok_or_else(errors::internal)?;
+        let end = appended.map_err(|error| Fault::client(&self.path)(error).raise(py))?;
+        if interrupt.is_some() {
+            // Behind the return of this call: the buffer that it came from is empty then.
+            let signal = py.import("signal")?;
+            signal.call_method1("raise_signal", (signal.getattr("SIGINT")?,))?;
+        }
+        Ok(end)
     }
 
     /// Returns when every write that was answered before is durable, in the class of the server's medium.
@@ -134,7 +147,11 @@ impl File {
 
 /// Appends, in a task of its own: a request that was sent takes effect although its caller has gone, so whoever drops it in the
 /// middle would leave a lock that nobody gives back, or give back the lock before the write that it guards has ended.
-async fn append(file: Arc<client::File>, bytes: Vec<u8>, outcome: Outcome) {
+async fn append(
+    file: Arc<client::File>,
+    bytes: Vec<u8>,
+    (has_begun, outcome): (Arc<OnceLock<bool>>, Outcome),
+) {
     let mut pause = APPEND_PAUSE_MIN;
     loop {
         match file.lock(APPEND_LOCK, RangeLock::Exclusive).await {
@@ -146,7 +163,8 @@ async fn append(file: Arc<client::File>, bytes: Vec<u8>, outcome: Outcome) {
         pause = (pause * 2).min(APPEND_PAUSE_MAX);
     }
     // Whoever stopped waiting for the lock will write the bytes again, or never.
-    let written = if outcome.is_closed() { Ok(0) } else { write_at_end(&file, &bytes).await };
+    let writes = has_begun.set(true).is_ok();
+    let written = if writes { write_at_end(&file, &bytes).await } else { Ok(0) };
     let unlocked = file.lock(APPEND_LOCK, RangeLock::Unlock).await;
     // Before the caller goes on: the last that holds the file closes it.
     drop(file);

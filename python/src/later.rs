@@ -470,11 +470,14 @@ impl AsyncRegion {
     }
 }
 
-/// Returns when what was written before is visible: a read comes after every write before it. The call that broke a region has
-/// raised.
+/// Returns when what was written before is visible: a read comes after every write before it. Where the region broke, and no
+/// call of it said so, what may be lost is an error.
 async fn show(region: &client::AsyncRegion) -> Result<(), RegionError> {
     let shown = if region.is_empty() { Ok(()) } else { region.read(0, 1).await.map(drop) };
-    if matches!(shown, Err(RegionError::Broken)) { Ok(()) } else { shown }
+    match shown {
+        Err(RegionError::Broken) if region.lost().await?.is_empty() => Ok(()),
+        other => other,
+    }
 }
 
 /// Commits what was written, or says that it may be lost, also where the task caught the error that broke the region; where the

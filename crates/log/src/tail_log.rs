@@ -266,7 +266,8 @@ impl TailLog {
         let mut mirror = lock(&self.mirror);
         let (start, durable) = (mirror.label().start, self.durable_lsn());
         if upto == start {
-            return Ok(());
+            // What a trim that failed has changed in memory is at no member.
+            return if self.is_broken() { Err(LogError::Broken) } else { Ok(()) };
         }
         let is_kept = upto == durable
             || (start..durable).contains(&upto) && mirror.header_at(upto)?.is_some();

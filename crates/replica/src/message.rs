@@ -84,8 +84,6 @@ pub enum Message {
         in_sync: MemberSet,
         /// See `in_sync`.
         set_version: u64,
-        /// No write is answered without all members: see [`crate::format::Label::needs_all`].
-        needs_all: bool,
         /// Whether copies will come, so that the volumes are no copy at one moment until [`Message::Consistent`].
         with_copies: bool,
         /// Sizes of the volumes in bytes, where `from` lies.
@@ -174,8 +172,6 @@ pub enum Message {
         version: u64,
         /// The members.
         members: MemberSet,
-        /// See [`Message::Follow`].
-        needs_all: bool,
     },
     /// The label has the set of this version.
     Stored {

@@ -2,6 +2,7 @@
 //!
 //! The order of their locks: `lock_order.rs`.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use basics::Environment;
 use smb::Guid;
 use smb::rpc::{Host, SharedResource};
+use tracing::warn;
 use tree::{Admission, CommonNames, MayWait, Share};
 
 use crate::access::Identity;
@@ -22,7 +24,11 @@ use crate::state::durable::Moving;
 use crate::state::ends::{Over, spawn_end};
 use crate::state::files::{Files, FilesParts};
 use crate::state::persistent::Restorer;
+use crate::state::{Account, Open};
 use crate::time::file_time;
+
+/// What goes with the last part of something that ends.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The parts of the server. A function takes the part that it needs, and all of them where it needs several.
 #[derive(Debug)]
@@ -142,27 +148,45 @@ impl Core {
         }
     }
 
-    /// Ends a session and closes everything it has open. May block.
-    pub(crate) fn end_session(&self, id: u64, may_wait: MayWait) {
-        let _moving = self.begin_end(id);
-        if let Some(session) = self.sessions.end(id) {
-            self.push.end_of_session(id);
-            session.close(&self.files, &self.identity, may_wait);
-        }
+    /// [`Core::dissolve`] for callers that wait for nothing.
+    pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
+        self.dissolve(id, Arc::new(()));
     }
 
-    /// [`Core::end_session`] for callers that cannot block: the open files, which may be many, are closed
-    /// by the pool.
-    pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
+    /// Ends a session. Threads close what it had open, each what lies on one file system: where a disk hangs the rest is
+    /// closed. `kept` goes with the last of it.
+    pub(crate) fn dissolve(self: &Arc<Self>, id: u64, kept: Kept) {
         let moving = self.begin_end(id);
         let Some(session) = self.sessions.end(id) else { return };
         self.push.end_of_session(id);
-        if let Some(left) = session.dissolve() {
-            let core = Arc::clone(self);
-            let over = Over::all(left.opens());
-            drop(spawn_end(&self.runtime, (&session.account, over), move || {
-                let _moving = moving;
-                left.close(&core.files, &core.identity, MayWait::here());
+        let Some(left) = session.dissolve() else { return };
+        let (core, account) = (Arc::clone(self), Arc::clone(&session.account));
+        drop(spawn_end(&self.runtime, (&session.account, Over::nothing()), move || {
+            let parts = left.sorted(&core.files, &core.identity);
+            // What the client may come back for is there.
+            drop(moving);
+            for (over, part) in parts {
+                let (closing, kept) = (Arc::clone(&core), Arc::clone(&kept));
+                drop(spawn_end(&core.runtime, (&account, over), move || {
+                    let _kept = kept;
+                    part.close(&closing.files, MayWait::here());
+                }));
+            }
+        }));
+    }
+
+    /// Closes what is left of a session or tree, without waiting.
+    pub(crate) fn close_in_background(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        opens: Vec<Arc<Open>>,
+    ) {
+        for open in opens {
+            let (core, over) = (Arc::clone(self), Over::one(&open));
+            drop(spawn_end(&self.runtime, (account, over), move || {
+                if let Err(error) = open.close_for_client(&core.files, MayWait::here()) {
+                    warn!(%error, "a file to be deleted on close stays");
+                }
             }));
         }
     }

@@ -9,8 +9,8 @@ has one session for each share that it was asked for, used by all its threads; a
 
 A file that was written and closed without an error is durable in the class of the server's medium (``durable=False`` turns that
 off, for the file system or in ``open``). Within ``fs.transaction`` files are written under temporary names and get
-their own when the transaction ends, each durable before that: others see the old file or the whole new one. Moves are carried
-out then too, in their order among the files; ``rm`` and ``mkdir`` act at once.
+their own when the transaction ends, each durable before that: others see the old file or the whole new one; ``rm`` and
+``mkdir`` act at once, and ``mv`` is refused.
 """
 
 from __future__ import annotations
@@ -379,14 +379,14 @@ class LandfastFileSystem(AbstractFileSystem):
             raise
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
-        """Moves files and trees; within a transaction, when it ends. See :mod:`landfast.moves`."""
+        """Moves files and trees, not within a transaction. See :mod:`landfast.moves`."""
+        if self._intrans:
+            raise NotImplementedError(
+                "a transaction gives files that it writes their names at its end: move before it begins, or behind it"
+            )
         if maxdepth is not None:
             raise ValueError("a move takes a tree as a whole: maxdepth would leave a part of it nowhere")
-        move = Move(self, path1, path2, recursive)
-        if self._intrans:
-            self.transaction.files.append(move)
-        else:
-            move.commit()
+        Move(self, path1, path2, recursive).carry_out()
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         if not truncate and self.exists(path):

@@ -6,7 +6,7 @@
                          another file meanwhile stays
 
 Whatever would make a file or tree its own target is refused before anything is changed, whichever names, links or shares lead
-there. A transaction puts its moves off to its end, so that those of one that fails have not begun.
+there.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["Move"]
 
 
 class Move:
-    """What one call of ``mv`` moves; a transaction keeps it among its files."""
+    """What one call of ``mv`` moves."""
 
     def __init__(self, fs: LandfastFileSystem, path1: Any, path2: Any, recursive: bool) -> None:
         self._fs = fs
         self._from, self._to, self._recursive = path1, path2, recursive
 
-    def commit(self) -> None:
+    def carry_out(self) -> None:
         """Moves; what could not be moved is refused before anything is."""
         pairs = [(source, target) for source, target in self._pairs() if source != target]
         _refuse_meetings(pairs)
@@ -42,9 +42,6 @@ class Move:
             self._refuse(source, target)
         for source, target in pairs:
             self._move(source, target)
-
-    def discard(self) -> None:
-        """The transaction has failed."""
 
     # Which names go where
 

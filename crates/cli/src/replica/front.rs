@@ -146,11 +146,6 @@ impl<'o> Front<'o> {
             }
             tokio::select! {
                 _ = stops.received() => return Ok(()),
-                // Who writes to a file may wait for other members, too.
-                () = &mut grace, if !has_failed => {
-                    has_failed = true;
-                    self.member.fail_requests();
-                }
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }

@@ -7,7 +7,7 @@ mod open;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 pub use io::RangeLock;
 pub(crate) use lease::Known;
@@ -17,7 +17,7 @@ use smb::create::LeaseState;
 use smb::push::PushResponse;
 use smb::{CloseRequest, Command, FileId};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, ConnectionError};
 use crate::region::listeners;
 use crate::tree::Tree;
 
@@ -32,7 +32,7 @@ pub struct File {
     joined: Option<(u16, LeaseState)>,
     push: Option<PushResponse>,
     is_persistent: bool,
-    closed: AtomicBool,
+    end: AtomicU8,
 }
 
 impl File {
@@ -72,7 +72,7 @@ impl File {
 
     /// Lets the server keep the handle: another connection is to get it back.
     pub(crate) fn leave(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.end.store(LEFT, Ordering::Relaxed);
     }
 
     /// The epoch and state of the lease when the file was opened.
@@ -98,25 +98,36 @@ impl File {
         self.close_once().await
     }
 
-    /// [`File::close`] of a file that several may hold; only the first call means something.
+    /// [`File::close`] of a file that several may hold; only the first call means something. One that was left is lost with
+    /// its session: whoever has it back closes it.
     pub(crate) async fn close_once(&self) -> Result<(), ClientError> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Ok(());
+        match self.end.load(Ordering::Relaxed) {
+            OPEN => {}
+            LEFT => return Err(ConnectionError::Closed.into()),
+            _ => return Ok(()),
         }
         let request = CloseRequest { query_attributes: false, file_id: self.id };
         let pending = self.tree.submit(Command::CLOSE, 0, |out| request.emit(out)).await?;
         // Only now: a caller that stops waiting before has the file closed by its drop.
-        self.closed.store(true, Ordering::Relaxed);
+        self.end.store(CLOSED, Ordering::Relaxed);
         pending.await?.success().map(drop)
     }
 
     /// Has the file closed without waiting for the answer, unless it is closed or left.
     pub(crate) fn close_soon(&self) {
-        if !self.closed.swap(true, Ordering::Relaxed) {
+        let (from, to, relaxed) = (OPEN, CLOSED, Ordering::Relaxed);
+        if self.end.compare_exchange(from, to, relaxed, relaxed).is_ok() {
             self.tree.close_file(self.id);
         }
     }
 }
+
+/// The server has it open for this client.
+const OPEN: u8 = 0;
+/// The server is to keep it.
+const LEFT: u8 = 1;
+/// The server was asked to close it.
+const CLOSED: u8 = 2;
 
 impl Drop for File {
     fn drop(&mut self) {

@@ -3,7 +3,7 @@
 //! Spec: MS-SMB2 §3.2.4.3, §3.2.5.7.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
@@ -286,7 +286,7 @@ impl File {
             push: None,
             // Who gets such a handle back had a persistent one.
             is_persistent: options.lasting.is_some_and(|lasting| lasting.back.is_some()),
-            closed: AtomicBool::new(false),
+            end: AtomicU8::new(super::OPEN),
             tree,
         };
         for context in answer.contexts {

@@ -70,7 +70,6 @@ struct Told {
     committed: Lsn,
     in_sync: MemberSet,
     set_version: u64,
-    needs_all: bool,
     with_copies: bool,
     volumes: Vec<u64>,
 }
@@ -176,7 +175,6 @@ impl Core {
                 committed,
                 in_sync,
                 set_version,
-                needs_all,
                 with_copies,
                 volumes,
             } => {
@@ -187,7 +185,6 @@ impl Core {
                     committed,
                     in_sync,
                     set_version,
-                    needs_all,
                     with_copies,
                     volumes,
                 };
@@ -198,8 +195,7 @@ impl Core {
                 self.hear_copy(peer, at, extent);
             }
             Message::Consistent { epoch, at } if streams == Some(epoch) => self.hear_consistent(at),
-            Message::InSync { epoch, version, members, needs_all } if streams == Some(epoch) => {
-                self.label.needs_all = needs_all;
+            Message::InSync { epoch, version, members } if streams == Some(epoch) => {
                 self.hear_in_sync(peer, version, members);
             }
             Message::TakeOver { epoch, end, next } if streams == Some(epoch) => {
@@ -377,17 +373,8 @@ impl Core {
     }
 
     fn cut(&mut self, told: Told) {
-        let Told {
-            history,
-            from,
-            chain,
-            committed,
-            in_sync,
-            set_version,
-            needs_all,
-            with_copies,
-            volumes,
-        } = told;
+        let Told { history, from, chain, committed, in_sync, set_version, with_copies, volumes } =
+            told;
         let (start, end) = (self.order.start(), self.order.end());
         let (applied, bound) = (self.applied, self.bound().unwrap_or_default());
         if from < end && from >= start {
@@ -424,7 +411,6 @@ impl Core {
         // What this member was told as the source of before.
         self.label.suspended = MemberSet::NONE;
         self.label.in_sync = in_sync;
-        self.label.needs_all = needs_all;
         self.label.set_version = set_version;
         let (committed, applied) = (self.committed, self.applied);
         let Some(destination) = self.destination() else { return };

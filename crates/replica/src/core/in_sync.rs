@@ -25,7 +25,6 @@ impl Core {
             self.label.history.begin(EpochStart { epoch, start, is_forced });
             self.label.is_source = true;
             self.label.in_sync = in_sync;
-            self.label.needs_all = self.needs_all();
             self.label.set_version = 1;
             if is_promoted {
                 self.label.positions = [Position::Unknown; MEMBERS_MAX as usize];
@@ -51,7 +50,7 @@ impl Core {
         self.has_asked_for(number);
         self.label.in_sync = members;
         self.label.set_version = version;
-        let (epoch, needs_all) = (self.epoch(), self.label.needs_all);
+        let epoch = self.epoch();
         let Some(source) = self.source() else { return };
         let told: Vec<Peer> = source
             .peers
@@ -66,43 +65,9 @@ impl Core {
             change.waits_for = MemberSet(waits_for.0 & members.0);
         }
         for peer in told {
-            self.send(peer, Message::InSync { epoch, version, members, needs_all });
+            self.send(peer, Message::InSync { epoch, version, members });
         }
         self.store_label(AfterLabel::SetStored);
-    }
-
-    /// Whether this member, as the source, answers no write without all members. A witness knows who was left behind.
-    pub(super) fn needs_all(&self) -> bool {
-        !self.config.has_witness && self.config.least_in_sync >= self.config.members().len()
-    }
-
-    /// Members that follow are told, and remember, whether writes are answered without one of them.
-    pub(super) fn tell_what_is_needed(&mut self) {
-        let needs_all = self.needs_all();
-        let has_begun = self.source().is_some_and(|source| source.has_begun());
-        if !has_begun || std::mem::replace(&mut self.label.needs_all, needs_all) == needs_all {
-            return;
-        }
-        self.store_label(AfterLabel::Nothing);
-        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
-        let Some(source) = self.source() else { return };
-        let told = source.peers.iter().filter_map(|other| match &other.link {
-            Link::Streaming(stream) => Some(stream.peer),
-            Link::Down | Link::Greeting(..) => None,
-        });
-        let told: Vec<Peer> = told.collect();
-        for peer in told {
-            self.send(peer, Message::InSync { epoch, version, members, needs_all });
-        }
-    }
-
-    /// A member that runs by a file with which writes are answered without it believes no more that they are not.
-    pub(super) fn forget_what_was_needed(&mut self) {
-        let is_destination = self.destination().is_some();
-        if is_destination && self.label.needs_all && !self.needs_all() {
-            self.label.needs_all = false;
-            self.store_label(AfterLabel::Nothing);
-        }
     }
 
     pub(super) fn epoch_has_begun(&mut self, begun: Epoch) {

@@ -210,7 +210,6 @@ impl Core {
             committed: self.committed.min(from),
             in_sync: self.label.in_sync,
             set_version: self.label.set_version,
-            needs_all: self.label.needs_all,
             with_copies: copies,
             volumes: self.sizes_at(from),
         };

@@ -37,13 +37,10 @@ impl Core {
         if !self.may_become_consistent() {
             return Err(Denial::Mixed);
         }
-        // A source that can go on without a member tells that one nothing of it. With a witness it cannot. Whether it can is what
-        // the source has told, not what some file says now; and the file here can only take that back.
+        // A source that goes on without a member tells that one nothing of it, and whether it could is not known here: what a file
+        // says now may not be what the source ran by. With a witness it cannot.
         let alone = MemberSet::of(self.config.me);
-        let may_be_left = !has_witness
-            && !self.knows_set
-            && self.label.in_sync != alone
-            && !(self.label.needs_all && self.needs_all());
+        let may_be_left = !has_witness && !self.knows_set && self.label.in_sync != alone;
         let destination = self.destination().ok_or(Denial::IsSource)?;
         if destination.promotion.is_some() {
             return Err(Denial::Busy);
@@ -121,16 +118,7 @@ impl Core {
         // A member that waits for no flush may have lost what it had said to have.
         let is_forced = by_force || (is_semi && !is_handed);
         let in_sync = MemberSet::of(self.config.me);
-        // The others take it that nothing is answered without them. This member's file says otherwise: they hear of it first,
-        // or the operator says that they are not promoted.
-        let believe = self.label.needs_all && !self.needs_all() && !by_force;
-        let unheard = match believe {
-            true => {
-                MemberSet(self.label.in_sync.0 & self.config.members().0).without(self.config.me)
-            }
-            false => MemberSet::NONE,
-        };
         let begins = Begins { epoch, is_forced, by_force, in_sync, is_promoted: true };
-        self.become_source(begins, unheard);
+        self.become_source(begins, MemberSet::NONE);
     }
 }

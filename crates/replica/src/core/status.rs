@@ -22,8 +22,6 @@ pub struct Status {
     pub epoch: Epoch,
     /// Who is in sync, as far as it knows.
     pub in_sync: MemberSet,
-    /// No write was answered without all members since that set was told, as far as it knows.
-    pub needs_all: bool,
     /// Whether its volumes are a copy at one moment.
     pub is_consistent: bool,
     /// Whether it can be the source: storage works, it is no member of whom nothing is known yet, and the volumes are a
@@ -109,7 +107,6 @@ impl Core {
             follows,
             epoch: self.label.history.current(),
             in_sync,
-            needs_all: self.label.needs_all,
             is_consistent: self.is_consistent(),
             may_be_source: !self.has_failed && !self.is_blank() && self.may_become_consistent(),
             start: self.order.start(),

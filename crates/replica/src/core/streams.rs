@@ -169,8 +169,7 @@ impl Core {
         self.tell(news);
         // The set may have changed since it was told from where to go on.
         let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
-        let needs_all = self.label.needs_all;
-        self.send(peer, Message::InSync { epoch, version, members, needs_all });
+        self.send(peer, Message::InSync { epoch, version, members });
     }
 
     pub(super) fn is_told_durable(

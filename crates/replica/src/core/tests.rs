@@ -75,7 +75,6 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
         committed,
         in_sync: MemberSet(0b11),
         set_version: 3,
-        needs_all: false,
         with_copies: false,
         volumes: config().volumes,
     }

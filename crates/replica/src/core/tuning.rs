@@ -61,7 +61,5 @@ impl Core {
         self.config.window = tuning.window;
         self.config.silence_ns = tuning.silence_ns;
         self.config.retention_ns = tuning.retention_ns;
-        self.tell_what_is_needed();
-        self.forget_what_was_needed();
     }
 }

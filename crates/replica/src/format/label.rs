@@ -8,7 +8,7 @@
 //! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) |
 //!2240 sizes 16 x 8 | zeros to 4096
 //! ```
-//! Little-endian. The version is 4 where no write is answered without all members, 3 where members are suspended, 2 where a member is named to which the source handed over, and
+//! Little-endian. The version is 3 where members are suspended, 2 where a member is named to which the source handed over, and
 //! 1 otherwise: a program that does not know what that means refuses such a label, and reads all others. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
 //!
@@ -81,12 +81,8 @@ const VERSION: u32 = 1;
 const VERSION_HANDED: u32 = 2;
 /// Of a label that names members to whom its source sends nothing.
 const VERSION_SUSPENDED: u32 = 3;
-/// Of a label that says that no write is answered without all members.
-const VERSION_NEEDS_ALL: u32 = 4;
 /// Flag of a label: the member was the source.
 const SOURCE: u8 = 1;
-/// Flag of a label: no write is answered without all members.
-const NEEDS_ALL: u8 = 2;
 /// Flag of an epoch: its source was promoted by force.
 const FORCED: u32 = 1;
 const CONSISTENT: u8 = 0;
@@ -176,9 +172,6 @@ pub struct Label {
     pub in_sync: MemberSet,
     /// How often `in_sync` has changed in this epoch.
     pub set_version: u64,
-    /// No write was answered without all members since `in_sync` was told, by the source that told it: who is in that set has
-    /// every answered write.
-    pub needs_all: bool,
     /// Whether this member was the source when the label was stored.
     pub is_source: bool,
     /// At the source: the member that was, or is about to be, told to take over. It may be the source by now.
@@ -234,8 +227,7 @@ impl Label {
             member: self.member.0,
             maps: geometry.maps,
             volumes: geometry.volumes,
-            flags: if self.is_source { SOURCE } else { 0 }
-                | if self.needs_all { NEEDS_ALL } else { 0 },
+            flags: if self.is_source { SOURCE } else { 0 },
             volume_pages: geometry.volume_pages.into(),
             start: self.start.0.into(),
             committed: self.committed.0.into(),
@@ -273,8 +265,8 @@ impl Label {
             return Err(FormatError::LabelChecksum);
         }
         let found = wire.version.get();
-        if !(VERSION..=VERSION_NEEDS_ALL).contains(&found) {
-            return Err(FormatError::LabelVersion { found, known: VERSION_NEEDS_ALL });
+        if !matches!(found, VERSION | VERSION_HANDED | VERSION_SUSPENDED) {
+            return Err(FormatError::LabelVersion { found, known: VERSION_SUSPENDED });
         }
         let label = Self::of(wire).ok_or(FormatError::LabelNumbers)?;
         // What has no meaning is zero, so that a later version can give it one.
@@ -283,7 +275,6 @@ impl Label {
 
     fn version(&self) -> u32 {
         match self.handed_to {
-            _ if self.needs_all => VERSION_NEEDS_ALL,
             _ if self.suspended != MemberSet::NONE => VERSION_SUSPENDED,
             Some(_) => VERSION_HANDED,
             None => VERSION,
@@ -331,7 +322,6 @@ impl Label {
             bound: Lsn(wire.bound.get()),
             in_sync: MemberSet(wire.in_sync),
             set_version: wire.set_version.get(),
-            needs_all: wire.flags & NEEDS_ALL != 0,
             is_source: wire.flags & SOURCE != 0,
             handed_to: wire.handed_to.checked_sub(1).map(MemberId),
             suspended: MemberSet(wire.suspended),
@@ -423,7 +413,6 @@ mod tests {
             bound: Lsn(0x1140),
             in_sync: MemberSet(0b110),
             set_version: 9,
-            needs_all: false,
             is_source: true,
             handed_to: None,
             suspended: MemberSet::NONE,
@@ -483,16 +472,6 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_says_that_all_are_needed_has_a_flag_and_another_version() {
-        for suspended in [MemberSet::NONE, MemberSet(0b101)] {
-            let needed = Label { needs_all: true, suspended, ..label() };
-            let bytes = needed.encode(&GEOMETRY);
-            assert_eq!((bytes[8], bytes[51], bytes[169]), (4, 3, suspended.0));
-            assert_eq!(Label::decode(&bytes), Ok((needed, GEOMETRY)));
-        }
-    }
-
-    #[test]
     fn a_label_with_one_changed_bit_is_refused() {
         for bit in (0..LABEL_LEN * 8).step_by(7) {
             let mut damaged = golden();
@@ -512,13 +491,13 @@ mod tests {
 
     #[test]
     fn a_label_of_another_version_says_so() {
-        let found = FormatError::LabelVersion { found: 5, known: 4 };
-        assert_eq!(Label::decode(&forged(|wire| wire.version = 5.into())), Err(found));
+        let found = FormatError::LabelVersion { found: 4, known: 3 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 4.into())), Err(found));
     }
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 30] = [
+        let changes: [fn(&mut Wire); 28] = [
             // A version says whether members are suspended; none suspends itself.
             |wire| wire.suspended = 4,
             |wire| wire.version = 3.into(),
@@ -530,10 +509,7 @@ mod tests {
             |wire| wire.maps = MEMBERS_MAX + 1,
             |wire| wire.volumes = VOLUMES_MAX + 1,
             |wire| wire.volume_pages = (DIRTY_PAGES + 1).into(),
-            // A version says whether all members are needed.
             |wire| wire.flags = 2,
-            |wire| wire.version = 4.into(),
-            |wire| wire.flags = 4,
             |wire| wire.start = 1.into(),
             |wire| wire.committed = u64::MAX.into(),
             |wire| wire.contents = 3,

@@ -5,12 +5,12 @@ mod changes;
 mod group;
 mod healing;
 mod losses;
-mod needed;
 mod outages;
 mod points;
 #[path = "../../src/wire/tests/proxy.rs"]
 mod proxy;
 mod resizing;
+mod restarted;
 mod roles;
 mod settings;
 mod several;

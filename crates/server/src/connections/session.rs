@@ -254,13 +254,18 @@ impl Session {
 
     /// Leaves a share; what was opened through it closes. May block.
     pub(crate) fn disconnect_tree(&self, files: &Files, id: u32, may_wait: MayWait) -> bool {
-        let Some(Entered { tree, .. }) = self.trees().remove(&id) else { return false };
-        self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
-        let opens = self.opens().take_if(|open| open.tree.id == tree.id);
+        let Some(opens) = self.leave_tree(id) else { return false };
         for open in opens {
             log_close(&open, open.close_for_client(files, may_wait));
         }
         true
+    }
+
+    /// Takes a tree out, and what is open through it, which the caller closes.
+    pub(crate) fn leave_tree(&self, id: u32) -> Option<Vec<Arc<Open>>> {
+        let Entered { tree, .. } = self.trees().remove(&id)?;
+        self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
+        Some(self.opens().take_if(|open| open.tree.id == tree.id))
     }
 
     /// Adds an open made from its own volatile id, which is not 0, unless there are too many: then `make` comes back.
@@ -310,13 +315,6 @@ impl Session {
         if matches { opens.remove(Key::from_bits(volatile)) } else { None }
     }
 
-    /// Ends the session and everything in it. May block. The second call does nothing.
-    pub(crate) fn close(&self, files: &Files, identity: &ServerIdentity, may_wait: MayWait) {
-        if let Some(left) = self.dissolve() {
-            left.close(files, identity, may_wait);
-        }
-    }
-
     /// Ends the session. What it had open is left to the caller, for [`Left::close`]. Does not block. Only the
     /// first call finds anything.
     #[must_use]
@@ -334,7 +332,7 @@ impl Session {
         }
         self.trees().clear();
         self.pipes().drain();
-        Some(Left { opens: self.opens().drain(), _closing: closing })
+        Some(Left { opens: self.opens().drain(), closing: Arc::new(closing) })
     }
 
     /// Counts a request that changes something; `None` once the session has ended.
@@ -420,22 +418,35 @@ impl HoldsOpens for Session {
 #[derive(Debug)]
 pub(crate) struct Left {
     opens: Vec<Arc<Open>>,
-    _closing: Working,
+    closing: Arc<Working>,
 }
 
 impl Left {
-    /// What it still has open.
-    pub(crate) fn opens(&self) -> &[Arc<Open>] {
-        &self.opens
+    /// Has durable opens wait for their client from now on. What is left is sorted by what its end may wait for: a part that
+    /// hangs keeps no other open.
+    pub(crate) fn sorted(self, files: &Files, identity: &ServerIdentity) -> Vec<(Over, Self)> {
+        let users = identity.users();
+        let mut parts: Vec<(Over, Self)> = Vec::new();
+        for open in self.opens {
+            if files.adopt(&users, &open) {
+                continue;
+            }
+            let over = Over::one(&open);
+            match parts.iter_mut().find(|(known, _)| *known == over) {
+                Some((_, part)) => part.opens.push(open),
+                None => {
+                    let closing = Arc::clone(&self.closing);
+                    parts.push((over, Self { opens: vec![open], closing }));
+                }
+            }
+        }
+        parts
     }
 
-    /// Durable opens wait for their client from now on; then the others are closed. May block.
-    pub(crate) fn close(self, files: &Files, identity: &ServerIdentity, may_wait: MayWait) {
-        let mut opens = self.opens;
-        let users = identity.users();
-        opens.retain(|open| !files.adopt(&users, open));
-        forget_all(&opens, may_wait);
-        opens.iter().for_each(|open| log_close(open, open.close(files, may_wait)));
+    /// Closes them. May block.
+    pub(crate) fn close(self, files: &Files, may_wait: MayWait) {
+        forget_all(&self.opens, may_wait);
+        self.opens.iter().for_each(|open| log_close(open, open.close(files, may_wait)));
     }
 }
 

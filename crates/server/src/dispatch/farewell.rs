@@ -4,20 +4,18 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tree::MayWait;
-
 use crate::connections::{Link, Session};
-use crate::service::Core;
+use crate::service::{Core, Kept};
 
-/// The peer of a connection is gone: everything it had ends. Blocks while the files of its sessions are
-/// closed, or leaves that to another thread.
-pub(crate) fn end_of_connection(core: &Arc<Core>, link: &Arc<Link>, may_wait: Option<MayWait>) {
+/// The peer of a connection is gone: everything it had ends. Threads close the files of its sessions; `kept` goes with the last
+/// of them.
+pub(crate) fn end_of_connection(core: &Arc<Core>, link: &Arc<Link>, kept: &Kept) {
     link.cancel_all();
     link.delist();
     for channel in link.take_channels() {
         // A bug met at the end of one session must not keep the others alive.
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            end_channel(core, link, &channel.session, may_wait);
+            end_channel(core, link, &channel.session, kept);
         }));
         if ended.is_err() {
             core.note_panic("the end of a session");
@@ -30,12 +28,9 @@ pub(crate) fn end_of_connection(core: &Arc<Core>, link: &Arc<Link>, may_wait: Op
 
 // MS-SMB2 §3.3.7.1: a session lives as long as one of its channels, and what it was asked to give
 // back over this one it is asked again over another.
-fn end_channel(core: &Arc<Core>, link: &Arc<Link>, session: &Session, may_wait: Option<MayWait>) {
+fn end_channel(core: &Arc<Core>, link: &Arc<Link>, session: &Session, kept: &Kept) {
     if session.leave(link) {
-        return match may_wait {
-            Some(may_wait) => core.end_session(session.id, may_wait),
-            None => core.dissolve_session(session.id),
-        };
+        return core.dissolve(session.id, Arc::clone(kept));
     }
     let mut asked = HashSet::new();
     for open in session.all_opens() {

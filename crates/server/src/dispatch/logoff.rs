@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smb::Empty;
 use smb::NtStatus;
+use tokio::sync::mpsc;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
@@ -15,8 +16,10 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let id = call.session().id;
     call.link.remove_channel(id);
-    let core = Arc::clone(&call.core);
-    call.waiting(move |may_wait| core.end_session(id, may_wait)).await?;
+    let (kept, mut ends) = mpsc::channel::<()>(1);
+    call.core.dissolve(id, Arc::new(kept));
+    // Nothing is sent: it is over when nobody could.
+    let _ = ends.recv().await;
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }

@@ -14,7 +14,6 @@ use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::access::Rights;
 use crate::access::Target;
-use crate::state::ends::{Over, spawn_end};
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -47,12 +46,9 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         call.session().connect_tree(target, rights).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
     if !call.core.files.is_welcome_in(&call.session().identity, &tree) {
-        let (files, session) = (Arc::clone(&call.core.files), Arc::clone(call.session()));
-        let (runtime, account) = (&call.core.runtime, Arc::clone(&session.account));
         // Another channel may have opened something by then.
-        drop(spawn_end(runtime, (&account, Over::share(&share)), move || {
-            session.disconnect_tree(&files, tree.id, MayWait::here());
-        }));
+        let opens = call.session().leave_tree(tree.id).unwrap_or_default();
+        call.core.close_in_background(&call.session().account, opens);
         return Err(NtStatus::ACCESS_DENIED);
     }
     debug!(share = share.name(), class = %share.class(), "share entered");

@@ -43,8 +43,8 @@ pub(crate) struct Account {
     lanes: Mutex<HashMap<Lane, Weak<Self>>, order::Lanes>,
 }
 
-/// A share, by a number of its own, and a file system: what work may wait for.
-pub(crate) type Lane = (usize, u64);
+/// A file system, by its device: what work may wait for.
+pub(crate) type Lane = u64;
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
@@ -58,8 +58,9 @@ impl Account {
         Self::new(None, Maxima::of_connection())
     }
 
-    /// An account of the same bounds for work in one lane alone, below one of all users in that lane: where a disk hangs, what
-    /// waits for it is in the way of nothing that goes to others. It lives as long as something is held of it.
+    /// An account of a part of these bounds for work in one lane alone, below one of all users in that lane: where a disk
+    /// hangs, what waits for it leaves the other parts to what goes to others. Whoever takes of it takes of this account as
+    /// well. It lives as long as something is held of it.
     pub(crate) fn in_lane(self: &Arc<Self>, lane: Lane) -> Arc<Self> {
         let parent = self.parent.as_ref().map(|parent| parent.in_lane(lane));
         let mut lanes = self.lanes.lock();
@@ -67,7 +68,7 @@ impl Account {
             return known;
         }
         lanes.retain(|_, one| one.strong_count() > 0);
-        let made = Self::new(parent, self.maxima);
+        let made = Self::new(parent, self.maxima.in_lane());
         lanes.insert(lane, Arc::downgrade(&made));
         made
     }

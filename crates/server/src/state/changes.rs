@@ -127,9 +127,10 @@ impl Changes {
 
     /// The end of a change by somebody else that may come late, if one is under way.
     pub(crate) fn again_by_another(&mut self, owner: Owner) -> Option<OwnedNotified> {
-        let mut under_way = self.places.iter_mut().flatten();
-        let met = under_way
-            .find(|one| matches!(&one.what, Use::ChangeAgain(change) if change.owner != owner))?;
+        let by_another = |one: &&mut UnderWay| matches!(&one.what, Use::ChangeAgain(change) if change.owner != owner);
+        // The last that has begun, before which the others have ended most often.
+        let under_way = self.places.iter_mut().flatten();
+        let met = under_way.filter(by_another).max_by_key(|one| one.begun)?;
         Some(Arc::clone(met.ended.get_or_insert_default()).notified_owned())
     }
 

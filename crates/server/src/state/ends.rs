@@ -7,8 +7,8 @@
 //!                                                            +--> waits, without a thread, for an end of the same user there
 //! ```
 //!
-//! There: over the same share and file system ([`Over`]). Somebody may wait for what ends, so a disk that hangs holds up no
-//! end over another.
+//! There: over the same file system ([`Over`]), for which a user has a part of its threads. Somebody may wait for what ends, so
+//! a disk that hangs holds up no end over another.
 //!
 //! What ends may have to wait for a disk. Thousands of connections end at once where a switch fails, or a client wants it so:
 //! they leave the pool to others.
@@ -18,56 +18,61 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tree::Share;
 
 use super::Open;
-use super::account::{Account, Lane};
+use super::account::{Account, Hold, Lane};
 use super::resource::Resource;
 use crate::limits::PUT_OFF_MAX;
 
-/// What an end may have to wait for: the file system of what is closed, and the log of the share that notes it.
+/// The file system that an end may have to wait for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Over {
-    /// Nothing that could hang.
-    Nothing,
-    /// One share, on one file system.
-    One(Lane),
-    /// More than one.
-    Several,
-}
+pub(crate) struct Over(Lane);
 
 impl Over {
-    /// Of the end of all these.
-    pub(crate) fn all<'a>(opens: impl IntoIterator<Item = &'a Arc<Open>>) -> Self {
-        opens.into_iter().map(Self::one).fold(Self::Nothing, |over, one| match (over, one) {
-            (Self::Nothing, one) => one,
-            (over, one) if over == one => over,
-            _ => Self::Several,
-        })
+    /// Of the end of an open.
+    pub(crate) fn one(open: &Open) -> Self {
+        Self::file_system(open.entry.file_key().device)
     }
 
-    /// Of the end of this one.
-    pub(crate) fn one(open: &Arc<Open>) -> Self {
-        let share = open.tree.share().map_or(0, |share| Arc::as_ptr(share).addr());
-        Self::One((share, open.entry.file_key().device))
-    }
-
-    /// Of whatever is open in a share.
-    pub(crate) fn share(share: &Arc<Share>) -> Self {
-        Self::One((Arc::as_ptr(share).addr(), 0))
-    }
-
-    /// Of what changes a file of this file system alone.
+    /// Of whatever waits for the file system of this device.
     pub(crate) fn file_system(device: u64) -> Self {
-        Self::One((0, device))
+        Self(device)
     }
 
-    fn lane(self) -> Lane {
-        match self {
-            Self::Nothing => (1, 0),
-            Self::One(lane) => lane,
-            Self::Several => (2, 0),
-        }
+    /// Of what waits for no disk.
+    pub(crate) fn nothing() -> Self {
+        Self(0)
+    }
+}
+
+/// A thread of an account, and of its part for one file system.
+#[derive(Debug)]
+struct Turn {
+    _of_lane: Hold,
+    _of_account: Hold,
+}
+
+/// Whose thread: the account, and its part for one file system.
+struct Whose {
+    lane: Arc<Account>,
+    account: Arc<Account>,
+    what: Resource,
+}
+
+impl Whose {
+    fn new((account, Over(lane)): (&Arc<Account>, Over), what: Resource) -> Self {
+        Self { lane: account.in_lane(lane), account: Arc::clone(account), what }
+    }
+
+    fn try_take(&self) -> Option<Turn> {
+        let of_lane = self.lane.try_take(self.what, 1)?;
+        Some(Turn { _of_lane: of_lane, _of_account: self.account.try_take(self.what, 1)? })
+    }
+
+    /// The lane first: who waits there is in the way of nothing that goes to another disk.
+    async fn take(&self) -> Turn {
+        let of_lane = self.lane.take(self.what, 1).await;
+        Turn { _of_lane: of_lane, _of_account: self.account.take(self.what, 1).await }
     }
 }
 
@@ -78,7 +83,7 @@ pub(crate) fn spawn_end(
     (account, over): (&Arc<Account>, Over),
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
-    spawn((runtime, account.in_lane(over.lane()), Resource::EndJobs), work)
+    spawn(runtime, Whose::new((account, over), Resource::EndJobs), work)
 }
 
 /// The same of a region that was written. Others wait for that, so it does not wait for other ends.
@@ -87,14 +92,11 @@ pub(crate) fn spawn_settling(
     (account, over): (&Arc<Account>, Over),
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
-    spawn((runtime, account.in_lane(over.lane()), Resource::SettleJobs), work)
+    spawn(runtime, Whose::new((account, over), Resource::SettleJobs), work)
 }
 
-fn spawn(
-    (runtime, account, what): (&Handle, Arc<Account>, Resource),
-    work: impl FnOnce() + Send + 'static,
-) -> JoinHandle<()> {
-    if let Some(turn) = account.try_take(what, 1) {
+fn spawn(runtime: &Handle, whose: Whose, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    if let Some(turn) = whose.try_take() {
         return runtime.spawn_blocking(move || {
             let _turn = turn;
             work();
@@ -102,7 +104,7 @@ fn spawn(
     }
     let pool = runtime.clone();
     runtime.spawn(async move {
-        let turn = account.take(what, 1).await;
+        let turn = whose.take().await;
         let working = pool.spawn_blocking(move || {
             let _turn = turn;
             work();
@@ -159,8 +161,8 @@ mod tests {
     };
     use crate::state::account::Accounts;
 
-    const HERE: Over = Over::One((7, 1));
-    const ELSEWHERE: Over = Over::One((7, 2));
+    const HERE: Over = Over(1);
+    const ELSEWHERE: Over = Over(2);
 
     #[test]
     fn a_disk_that_hangs_holds_up_no_end_over_another() {
@@ -190,6 +192,20 @@ mod tests {
                 one.await.unwrap();
             }
         });
+    }
+
+    #[test]
+    fn ends_over_many_file_systems_that_hang_together_leave_threads_to_others() {
+        let runtime = runtime();
+        let account = Accounts::new(&Limits::default()).of(&Identity::user("user"));
+        let number = AtomicUsize::new(0);
+        let begin = |work| {
+            let device = u64::try_from(number.fetch_add(1, Ordering::Relaxed)).unwrap();
+            drop(spawn_end(runtime.handle(), (&account, Over(device)), work));
+        };
+        let (at_once, all) = stuck(&runtime, begin);
+        assert!(at_once <= END_JOBS_PER_USER_MAX, "{at_once}");
+        assert_eq!(all, 100);
     }
 
     /// Has 100 ends begin that wait for a disk; how many are at it when the pool has come to what was asked for behind
@@ -267,6 +283,6 @@ mod tests {
             }
             spawn_end(runtime.handle(), (&account, HERE), || ()).await.unwrap();
         });
-        assert_eq!(account.in_lane(HERE.lane()).held(Resource::EndJobs), 0);
+        assert_eq!(account.held(Resource::EndJobs), 0);
     }
 }

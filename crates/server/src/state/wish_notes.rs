@@ -18,7 +18,8 @@ use super::node::{Node, OpenRecord};
 ///
 /// # Durability
 ///
-/// After `Ok` the opens come back after a crash with the wishes there were, or later ones.
+/// After `Ok` the opens come back after a crash with the wishes there were, or later ones. After an error those whose log could be
+/// written do: who refuses the change then has it noted again.
 pub(crate) fn write_durably(node: &Node, may_wait: MayWait) -> io::Result<()> {
     // One that is just being noted will be persistent.
     let shares: Vec<_> = {
@@ -37,9 +38,12 @@ pub(crate) fn write_durably(node: &Node, may_wait: MayWait) -> io::Result<()> {
         state.opens.iter().map(note).collect()
     };
     notes.sort_by_key(|(share, _)| Arc::as_ptr(share));
-    notes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)).try_for_each(|of_share| {
+    // Each log, also behind one that cannot be written: what the others say is right all the same.
+    let of_shares = notes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other));
+    of_shares.fold(Ok(()), |noted, of_share| {
         let wishes: Vec<_> = of_share.iter().map(|(_, wish)| *wish).collect();
         let journal = of_share[0].0.journal(may_wait);
-        journal.map_or(Ok(()), |journal| journal.wish_all_durably(&wishes))
+        let here = journal.map_or(Ok(()), |journal| journal.wish_all_durably(&wishes));
+        noted.and(here)
     })
 }

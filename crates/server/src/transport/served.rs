@@ -12,13 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use tokio::task::JoinHandle;
-use tree::MayWait;
+use tokio::sync::mpsc;
 
 use super::admission::Admission;
 use crate::connections::Link;
 use crate::dispatch::{Connection, end_of_connection};
-use crate::service::Core;
+use crate::service::{Core, Kept};
 use crate::state::ends::{Over, spawn_end};
 
 /// See the module.
@@ -61,39 +60,39 @@ impl Served {
 
     /// Ends the connection, and returns once nothing of it is left.
     pub(super) async fn end(mut self) {
-        if let Some(ending) = self.begin_end() {
-            let _ = ending.await;
+        if let Some(mut ending) = self.begin_end() {
+            // Nothing is sent: it is over when nobody could.
+            let _ = ending.recv().await;
         }
     }
 
-    // A connection without sessions costs no thread; one with sessions may have files that block
-    // when they are closed.
-    fn begin_end(&mut self) -> Option<JoinHandle<()>> {
+    // A connection without sessions costs no thread; one with sessions may have thousands of files, which other threads close.
+    fn begin_end(&mut self) -> Option<mpsc::Receiver<()>> {
         let admission = self.admission.take()?;
         let link = Arc::clone(&self.connection.link);
         let core = Arc::clone(&self.connection.core);
         let runtime = core.runtime.clone();
-        let over = Over::all(&self.connection.link.opens());
-        let must_block = self.connection.has_sessions() || thread::panicking();
-        let end = move |may_wait: Option<MayWait>| {
+        let takes_long = self.connection.has_sessions() || thread::panicking();
+        let (alive, ending) = mpsc::channel(1);
+        let end = move || {
+            let kept: Kept = Arc::new((admission, alive));
             let ended = catch_unwind(AssertUnwindSafe(|| {
-                end_of_connection(&core, &link, may_wait);
+                end_of_connection(&core, &link, &kept);
             }));
             if ended.is_err() {
                 core.note_panic("the end of a connection");
             }
-            drop(admission);
         };
-        if must_block {
-            let end = move || end(Some(MayWait::here()));
-            return Some(match self.connection.link.holder() {
-                Some(account) => spawn_end(&runtime, (&account, over), end),
-                // Nobody has logged on, and a bug is met at most once for each of them.
-                None => runtime.spawn_blocking(end),
-            });
+        if !takes_long {
+            end();
+            return None;
         }
-        end(None);
-        None
+        drop(match self.connection.link.holder() {
+            Some(account) => spawn_end(&runtime, (&account, Over::nothing()), end),
+            // Nobody has logged on, and a bug is met at most once for each of them.
+            None => runtime.spawn_blocking(end),
+        });
+        Some(ending)
     }
 }
 

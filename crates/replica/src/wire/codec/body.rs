@@ -36,10 +36,6 @@ pub(super) const LEASE: u8 = 26;
 pub(super) const LEASED: u8 = 27;
 pub(super) const RESERVE: u8 = 28;
 pub(super) const RESERVED: u8 = 29;
-/// [`FOLLOW`] of a source that answers nothing without all members; older programs know none.
-pub(super) const FOLLOW_ALL: u8 = 30;
-/// [`IN_SYNC`] of such a source.
-pub(super) const IN_SYNC_ALL: u8 = 31;
 
 /// Kinds from here on are those of the greeting of a link, which carry no message.
 pub(in crate::wire) const GREETINGS: u8 = 0x80;
@@ -50,7 +46,6 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::Hello { .. } => HELLO,
         Message::Here { .. } => HERE,
         Message::Refused(_) => REFUSED,
-        Message::Follow { needs_all: true, .. } => FOLLOW_ALL,
         Message::Follow { .. } => FOLLOW,
         Message::Following => FOLLOWING,
         Message::Records { .. } => RECORDS,
@@ -62,7 +57,6 @@ pub(super) fn kind(message: &Message) -> u8 {
         Message::Digests { .. } => DIGESTS,
         Message::Differs { .. } => DIFFERS,
         Message::Consistent { .. } => CONSISTENT,
-        Message::InSync { needs_all: true, .. } => IN_SYNC_ALL,
         Message::InSync { .. } => IN_SYNC,
         Message::Stored { .. } => STORED,
         Message::TakeOver { .. } => TAKE_OVER,
@@ -85,10 +79,10 @@ pub(super) fn kind(message: &Message) -> u8 {
 pub(super) fn body_max(kind: u8) -> Option<u32> {
     match kind {
         HERE => Some(HERE_LEN_MAX),
-        HELLO | FOLLOW | FOLLOW_ALL => Some(HISTORY_LEN_MAX + 256),
+        HELLO | FOLLOW => Some(HISTORY_LEN_MAX + 256),
         DIGESTS => Some(DIGESTS_LEN_MAX),
         ALIVE | FOLLOWING | NOT_MAPPED => Some(0),
-        REFUSED..=IN_SYNC_ALL | GREETINGS.. => Some(OTHER_LEN_MAX),
+        REFUSED..=RESERVED | GREETINGS.. => Some(OTHER_LEN_MAX),
         _ => None,
     }
 }
@@ -120,7 +114,6 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             set_version,
             with_copies,
             volumes,
-            needs_all: _,
         } => {
             put.field("Follow.history", history)?;
             put.field("Follow.from", from)?;
@@ -166,7 +159,7 @@ pub(super) fn put_message(message: &Message, put: &mut Put<'_>) -> Result<(), Wi
             put.field("Consistent.epoch", epoch)?;
             put.field("Consistent.at", at)
         }
-        Message::InSync { epoch, version, members, needs_all: _ } => {
+        Message::InSync { epoch, version, members } => {
             put.field("InSync.epoch", epoch)?;
             put.field("InSync.version", version)?;
             put.field("InSync.members", members)
@@ -239,7 +232,7 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             Message::Here { history, end, applied, bound, is_consistent, recent, recent_from }
         }
         REFUSED => Message::Refused(take.field("Refused")?),
-        FOLLOW | FOLLOW_ALL => Message::Follow {
+        FOLLOW => Message::Follow {
             history: take.field("Follow.history")?,
             from: take.field("Follow.from")?,
             chain: take.field("Follow.chain")?,
@@ -248,7 +241,6 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             set_version: take.field("Follow.set_version")?,
             with_copies: take.field("Follow.with_copies")?,
             volumes: take.field("Follow.volumes")?,
-            needs_all: kind == FOLLOW_ALL,
         },
         FOLLOWING => Message::Following,
         RECORDS => {
@@ -287,11 +279,10 @@ pub(super) fn take_message(kind: u8, take: &mut Take<'_>) -> Result<Message, Wir
             epoch: take.field("Consistent.epoch")?,
             at: take.field("Consistent.at")?,
         },
-        IN_SYNC | IN_SYNC_ALL => Message::InSync {
+        IN_SYNC => Message::InSync {
             epoch: take.field("InSync.epoch")?,
             version: take.field("InSync.version")?,
             members: take.field("InSync.members")?,
-            needs_all: kind == IN_SYNC_ALL,
         },
         STORED => Message::Stored { version: take.field("Stored.version")? },
         TAKE_OVER => Message::TakeOver {

@@ -87,18 +87,12 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                 }
             ),
         refusal().prop_map(move |refusal| none(Message::Refused(refusal))),
-        (
-            history(),
-            lsn(),
-            any::<(u32, u8, u64, bool, bool)>(),
-            lsn(),
-            vec(0..=VOLUME_LEN_MAX, 0..=16)
-        )
+        (history(), lsn(), any::<(u32, u8, u64, bool)>(), lsn(), vec(0..=VOLUME_LEN_MAX, 0..=16))
             .prop_map(
                 move |(
                     history,
                     from,
-                    (chain, set, set_version, with_copies, needs_all),
+                    (chain, set, set_version, with_copies),
                     committed,
                     volumes,
                 )| none(Message::Follow {
@@ -108,7 +102,6 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
                     committed,
                     in_sync: MemberSet(set),
                     set_version,
-                    needs_all,
                     with_copies,
                     volumes,
                 })
@@ -154,14 +147,9 @@ pub(in crate::wire) fn message() -> impl Strategy<Value = (Message, u32)> {
             .prop_map(move |(extent, digests)| none(Message::Digests { extent, digests })),
         (lsn(), extent()).prop_map(move |(lsn, extent)| none(Message::Differs { lsn, extent })),
         (epoch(), lsn()).prop_map(move |(epoch, at)| none(Message::Consistent { epoch, at })),
-        (epoch(), any::<(u64, u8, bool)>()).prop_map(
-            move |(epoch, (version, members, needs_all))| none(Message::InSync {
-                epoch,
-                version,
-                members: MemberSet(members),
-                needs_all,
-            })
-        ),
+        (epoch(), any::<(u64, u8)>()).prop_map(move |(epoch, (version, members))| none(
+            Message::InSync { epoch, version, members: MemberSet(members) }
+        )),
         any::<u64>().prop_map(move |version| none(Message::Stored { version })),
         (epoch(), lsn(), epoch()).prop_map(move |(epoch, end, next)| none(Message::TakeOver {
             epoch,
@@ -264,7 +252,7 @@ fn a_head_that_no_member_sends_is_refused() {
     assert_eq!(head(|head| head[0] = b'X'), WireError::PeerMagic(*b"XR"));
     assert_eq!(head(|head| head[2] = 9), WireError::PeerVersion { found: 9, known: 1 });
     assert_eq!(head(|head| head[3] = 0), WireError::PeerKind(0));
-    assert_eq!(head(|head| head[3] = 32), WireError::PeerKind(32));
+    assert_eq!(head(|head| head[3] = 30), WireError::PeerKind(30));
     assert_eq!(head(|head| head[3] = 0x80), WireError::PeerKind(0x80));
     assert_eq!(head(|head| head[4] = 1), WireError::PeerBodyLen { kind: ALIVE, len: 1, max: 0 });
     assert_eq!(head(|head| head[11] = 1), WireError::PayloadLen { len: 1 << 24 });

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::Link;
 use crate::access::Identity;
 use crate::connections::session::{Channel, Session};
-use crate::state::Open;
 
 impl Link {
     /// The session of that id, if it was set up on this connection.
@@ -74,12 +73,6 @@ impl Link {
 
     pub(crate) fn channel_count(&self) -> usize {
         self.channels.lock().len()
-    }
-
-    /// What the sessions have open.
-    pub(crate) fn opens(&self) -> Vec<Arc<Open>> {
-        let channels: Vec<_> = self.channels.lock().values().cloned().collect();
-        channels.iter().flat_map(|channel| channel.session.all_opens()).collect()
     }
 
     /// Takes all sessions away, when the connection has ended.

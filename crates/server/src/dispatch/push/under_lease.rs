@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::push::WriteUnderLease;
-use tree::InlineIo;
+use tree::{InlineIo, MayWait};
 
 use crate::access;
 use crate::dispatch::call::Call;
+use crate::dispatch::persist;
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Open;
 use crate::state::locks::LockTable;
@@ -27,21 +28,28 @@ pub(super) async fn write(
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(length)?;
-    open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
     access::admit(open, access::Write::Bytes)?;
     let end = offset.checked_add(u64::from(length));
     if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let range = LockRange::new(offset, u64::from(length)).ok_or(NtStatus::INVALID_PARAMETER)?;
-    let is_free = |locks: &LockTable| locks.allows_write(open.serial, range.offset, range.length);
-    let admitted = open.node.begin_change_under(open.change(range), epoch, is_free);
-    let admitted = admitted.ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
-    let admitted = admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
-    let is_long = data.len() > IO_INLINE_MAX;
+    let is_long = data.len() > IO_INLINE_MAX || open.is_write_through();
     let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
     let (changed, data) = (Arc::clone(open), data.to_vec());
-    let work = move || changed.entry.write_at(&data, offset).or_status();
-    call.changing_bytes(open, admitted, inline, work).await??;
+    let write = move |may_wait: Option<MayWait>| {
+        // The last step before the bytes are written: from here on nobody else opens the file.
+        let is_free =
+            |locks: &LockTable| locks.allows_write(changed.serial, range.offset, range.length);
+        let admitted = changed.node.begin_change_under(changed.change(range), epoch, is_free);
+        let admitted = admitted.ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
+        let _until_done = admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
+        changed.entry.write_at(&data, offset).or_status()?;
+        match may_wait.filter(|_| changed.is_write_through()) {
+            Some(_) => persist::persist(&changed),
+            None => Ok(()),
+        }
+    };
+    call.changing_somewhere(open, inline, write).await??;
     Ok(Vec::new())
 }

@@ -347,15 +347,21 @@ fn ask_to_go(
         Ok(false) => Err(NtStatus::DIRECTORY_NOT_EMPTY),
         Err(status) => Err(status),
     };
-    let mut state = open.node.lock();
-    match asked {
-        Ok(()) => state.grant_wish(open.serial),
-        Err(_) => {
-            state.refuse_wish(open.serial);
-            if let Some(record) = state.record_mut(open.serial) {
-                record.delete_on_close = on_close;
+    {
+        let mut state = open.node.lock();
+        match asked {
+            Ok(()) => state.grant_wish(open.serial),
+            Err(_) => {
+                state.refuse_wish(open.serial);
+                if let Some(record) = state.record_mut(open.serial) {
+                    record.delete_on_close = on_close;
+                }
             }
         }
+    }
+    if asked.is_err() {
+        // A log that could be written may say that the file is to go: a crash would carry out what was refused.
+        let _ = note_wishes(open, may_wait);
     }
     asked
 }

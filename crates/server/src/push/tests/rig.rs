@@ -61,7 +61,11 @@ impl Rig {
     pub(crate) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.files.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
-        self.core.end_session(old, MayWait::here());
+        let work = Arc::clone(self.channel.session.work());
+        self.core.dissolve_session(old);
+        while !work.is_settled() {
+            std::thread::yield_now();
+        }
         self.channel = channel;
         self.tree = tree;
     }

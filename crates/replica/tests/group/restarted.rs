@@ -1,5 +1,4 @@
-//! Members that start again, and were in sync when they ended: what the source has told them of writes that it answers without them
-//! decides whether they are promoted without a question.
+//! Members that start again: whether writes were answered without them in the meantime they cannot know.
 
 use replica::core::{Denial, News, Wish};
 use replica::{MemberId, MemberSet};
@@ -28,13 +27,16 @@ fn takes(group: &Group, member: u8, least_in_sync: u32) {
 }
 
 #[test]
-fn a_member_without_which_nothing_is_answered_is_promoted_without_a_question() {
+fn a_member_that_has_started_again_is_asked_about_although_all_members_are_needed() {
     let mut group = Group::new(all());
     group.write(0, 0, 0, 3, 4096);
     group.stop(0);
     group.stop(1);
     group.start(1);
-    assert!(is_promoted(&group, 1));
+    assert!(!is_promoted(&group, 1));
+    // The operator knows that it was in sync.
+    group.member(1).promote_as(true, false).unwrap();
+    group.wait("it is the source", || group.status(1).is_source);
     group.start(0);
     group.compare(1, 0);
 }
@@ -51,50 +53,6 @@ fn a_member_that_was_left_behind_before_least_in_sync_was_raised_is_asked_about(
     assert!(!is_promoted(&group, 1));
     group.start(0);
     group.compare(0, 1);
-}
-
-#[test]
-fn a_member_is_asked_about_once_its_source_may_answer_without_it_whatever_its_file_says_later() {
-    let mut group = Group::new(all());
-    takes(&group, 0, 1);
-    // Its label has that once it follows what comes then.
-    group.wait("the member has been told", || !group.status(1).needs_all);
-    group.stop(1);
-    group.write(0, 0, 0, 7, 4096);
-    group.stop(0);
-    group.start(1);
-    assert!(!is_promoted(&group, 1));
-    group.start(0);
-    group.compare(0, 1);
-}
-
-#[test]
-fn a_member_that_ran_by_a_file_with_which_it_may_be_left_remembers_that() {
-    let mut group = Group::new(all());
-    group.stop(0);
-    takes(&group, 1, 1);
-    assert!(group.member(1).is_kept());
-    group.stop(1);
-    group.start(1);
-    assert!(!is_promoted(&group, 1));
-    group.start(0);
-    group.compare(0, 1);
-}
-
-#[test]
-fn a_promoted_member_whose_file_needs_fewer_waits_for_those_who_believe_that_they_are_needed() {
-    let mut group = Group::new(all());
-    group.stop(0);
-    group.stop(1);
-    group.least_in_sync(1);
-    group.start(1);
-    group.member(1).promote_as(true, false).unwrap();
-    group.wait("it has begun", || group.status(1).is_source);
-    assert!(!group.status(1).is_ready);
-    group.start(0);
-    group.wait("the other has heard of it", || group.status(1).is_ready);
-    group.compare(1, 0);
-    assert!(!group.status(0).needs_all);
 }
 
 #[test]
