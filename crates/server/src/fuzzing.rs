@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use basics::ordered::{Mutex, MutexGuard};
@@ -31,7 +31,7 @@ use crate::dispatch::{Connection, end_of_connection};
 use crate::limits::Limits;
 use crate::lock_order as order;
 use crate::push::Push;
-use crate::service::{Core, CoreParts};
+use crate::service::{Core, CoreParts, Kept};
 
 pub use crate::transport::direct::first_look;
 #[cfg(feature = "fuzzing")]
@@ -161,7 +161,14 @@ impl Machine {
     /// Some state of the peer is left after a while: `turn` is called to let the server's tasks
     /// run.
     pub fn end(self, mut turn: impl FnMut()) {
-        end_of_connection(&self.core, &self.connection.link, Some(tree::MayWait::here()));
+        let (kept, ends) = mpsc::channel::<()>();
+        let kept: Kept = Arc::new(kept);
+        end_of_connection(&self.core, &self.connection.link, &kept);
+        drop(kept);
+        // Nothing is sent: it is over when nobody could.
+        while ends.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            turn();
+        }
         crate::state::closing::close_all(
             &self.core.files,
             self.core.files.orphans.drain(),

@@ -40,6 +40,7 @@ use crate::lock_order as order;
 use crate::state::Resource;
 use crate::state::account::{Account, Hold};
 use crate::state::closing::forget_all;
+use crate::state::ends::Over;
 use crate::state::files::Files;
 use crate::state::open::HoldsOpens;
 use crate::state::open::Open;

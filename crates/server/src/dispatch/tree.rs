@@ -8,7 +8,6 @@ use smb::Empty;
 use smb::NtStatus;
 use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
 use tracing::debug;
-use tree::MayWait;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};

@@ -28,6 +28,6 @@ pub(crate) fn push(data: &[u8]) {
         10 => stable_bytes!(RecallRequest, bytes),
         11 => stable_bytes!(RecallResponse, bytes),
         12 => stable_bytes!(UnmapRequest, bytes),
-        _ => stable_bytes!(WriteUnderLease, bytes),
+        _ => stable_bytes!(WriteUnderLease<'_>, bytes),
     }
 }

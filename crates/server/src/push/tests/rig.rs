@@ -31,7 +31,7 @@ use smb::{
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tree::{Body, CommonNames, MayWait, Share, ShareConfig};
+use tree::{Body, CommonNames, Share, ShareConfig};
 
 use crate::access;
 use crate::access::Target;

@@ -93,7 +93,7 @@ async fn an_open_whose_time_was_over_does_not_come_back_whatever_the_machine_los
     let (due, _) = files.orphans.take_due(files.now() + Duration::from_secs(3600));
     assert_eq!(due.len(), 1);
     close_all(&files, due, MayWait::here());
-    assert_eq!(noted.left(), []);
+    assert!(noted.left().is_empty());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn an_open_that_others_end_does_not_come_back_whatever_the_machine_lost() 
     let noted = Noted::new();
     let (_, open) = noted.open().await;
     open.close(&noted.rig.core.files, MayWait::here()).unwrap();
-    assert_eq!(noted.left(), []);
+    assert!(noted.left().is_empty());
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn an_open_that_cannot_be_restored_is_lost_whatever_the_machine_lost() {
     let after = Noted { rig: Rig::with_log(&log), log, _dir: dir };
     assert_eq!(after.left(), [opened.id.persistent]);
     after.rig.core.restorer(MayWait::here()).restore(&after.share());
-    assert_eq!(after.left(), []);
+    assert!(after.left().is_empty());
 }
 
 #[tokio::test]
