@@ -365,7 +365,7 @@ pub(crate) fn witness(data: &[u8]) {
 /// connections come and go, and one whose other end keeps to none.
 pub(crate) fn several(data: &[u8]) {
     let mut input = Input::new(data);
-    let kind = 0x80 | input.byte() % 8;
+    let kind = 0x80 | (input.byte() % 8);
     let body = input.chunk();
     let mut frame = vec![b'L', b'R', 1, kind];
     frame.extend_from_slice(&u32::try_from(body.len()).expect("16 bits").to_le_bytes());

@@ -40,10 +40,12 @@ pub(crate) fn write_durably(node: &Node, may_wait: MayWait) -> io::Result<()> {
     notes.sort_by_key(|(share, _)| Arc::as_ptr(share));
     // Each log, also behind one that cannot be written: what the others say is right all the same.
     let of_shares = notes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other));
-    of_shares.fold(Ok(()), |noted, of_share| {
+    let mut noted = Ok(());
+    for of_share in of_shares {
         let wishes: Vec<_> = of_share.iter().map(|(_, wish)| *wish).collect();
         let journal = of_share[0].0.journal(may_wait);
         let here = journal.map_or(Ok(()), |journal| journal.wish_all_durably(&wishes));
-        noted.and(here)
-    })
+        noted = noted.and(here);
+    }
+    noted
 }
