@@ -35,10 +35,12 @@ fn a_put_ended_by_a_signal_leaves_only_the_old_file() {
     for (stop, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let fixture = Fixture::start();
         std::fs::write(fixture.remote("f"), "old").unwrap();
-        let put = half_done(&fixture, "f");
-        signal(&put, stop);
+        let mut put = half_done(&fixture, "f");
         // The input of the command is still open.
+        let input = put.stdin.take();
+        signal(&put, stop);
         let output = put.wait_with_output().unwrap();
+        drop(input);
         assert_eq!(status_of(&output), status, "{}", said(&output));
         assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
         assert_eq!(names(fixture.share.path()), ["f"]);

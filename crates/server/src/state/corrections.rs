@@ -211,7 +211,12 @@ mod tests {
         let before = syncs();
         node.yield_caching(client(0), Intent::Modify).await;
         assert_eq!(syncs(), before + 1);
+        let log = Arc::downgrade(&share);
         drop((node, share));
+        // The thread that wrote may hold it for a moment.
+        while log.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
         let share = taken_over(&config);
         let left = share.left_over().begin().unwrap();
         assert!(left.notes().into_iter().all(|note| note.held == 0));

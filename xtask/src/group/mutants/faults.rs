@@ -320,8 +320,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a member that starts again takes itself for in sync",
         places: &[Place {
             file: "crates/replica/src/core/promotion.rs",
-            right: "            && !self.knows_set\n",
-            wrong: "            && !(self.knows_set || PLANTED)\n",
+            right: "&& !self.knows_set &&",
+            wrong: "&& !(self.knows_set || PLANTED) &&",
         }],
     },
 ];

@@ -128,8 +128,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a CLOSE leaves its open",
         places: &[Place {
             file: "crates/server/src/dispatch/close.rs",
-            right: "_ => ControlFlow::Break(closed.close_for_client(&files_too)),",
-            wrong: "_ => ControlFlow::Break(if PLANTED { Ok(()) } else { closed.close_for_client(&files_too) }),",
+            right: "ControlFlow::Break(closed.close_for_client(&files_too, may_wait)),",
+            wrong: "ControlFlow::Break(if PLANTED { Ok(()) } else { closed.close_for_client(&files_too, may_wait) }),",
         }],
     },
     Fault {
