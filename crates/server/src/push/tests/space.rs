@@ -1,5 +1,7 @@
 //! What regions take of the address space of the server.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use smb::push::{MapRequest, MapResponse, Rights};
 use smb::{ControlCode, NtStatus};
 
@@ -23,6 +25,13 @@ async fn map_longest(rig: &Rig, open: Opened) -> Result<MapResponse, NtStatus> {
     Ok(MapResponse::parse(&output).unwrap())
 }
 
+/// One of the tests that map much at a time: what one of them takes another one would measure.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Bytes of address space of this process.
 fn address_space() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -36,6 +45,7 @@ fn held(rig: &Rig) -> u64 {
 
 #[test]
 fn a_region_at_the_end_of_a_long_file_takes_address_space_for_itself_alone() {
+    let _alone = alone();
     super::run(async {
         let rig = Rig::new();
         let open = rig.open("f", 1).await;
@@ -56,6 +66,7 @@ fn a_region_at_the_end_of_a_long_file_takes_address_space_for_itself_alone() {
 
 #[test]
 fn regions_of_a_user_leave_address_space_to_the_server() {
+    let _alone = alone();
     super::run(async {
         let rig = Rig::new();
         let open = rig.open("f", 1).await;
@@ -85,6 +96,7 @@ fn regions_of_a_user_leave_address_space_to_the_server() {
 
 #[test]
 fn a_user_who_has_mapped_all_it_may_is_refused_one_more_page() {
+    let _alone = alone();
     super::run(async {
         let rig = Rig::new();
         let open = rig.open("f", 1).await;
