@@ -169,6 +169,21 @@ fn a_client_whose_share_nobody_serves_any_more_says_so_when_its_patience_is_over
 }
 
 #[test]
+fn a_file_whose_servers_were_away_for_too_long_is_closed_once_they_are_back() {
+    let pair = Pair::new();
+    let server = pair.serve(pair.first);
+    let (options, patience) = (ConnectOptions::default(), Duration::from_secs(3));
+    let client = FailoverClient::connect(&pair.url(), &options, patience).unwrap();
+    let file = client.open("f", &alone()).unwrap();
+    drop(server);
+    file.write_at(0, b"x").unwrap_err();
+    let _server = pair.serve(pair.first);
+    file.close().unwrap();
+    let other = Client::connect(&pair.url(), &options).unwrap();
+    other.open("f", &OpenOptions::read()).unwrap();
+}
+
+#[test]
 fn a_share_without_a_log_of_opens_gives_no_file_that_comes_back() {
     let share = tempfile::tempdir().unwrap();
     let server = Served::start(program(&[

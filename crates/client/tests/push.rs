@@ -361,6 +361,29 @@ fn a_region_of_a_file_opened_alone_loses_nothing_with_its_connection_and_is_push
 }
 
 #[test]
+fn a_region_that_push_mode_was_refused_at_first_is_written_again_like_any_other() {
+    if !both_are_soft() {
+        return;
+    }
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let (client, other) = (fixture.client(), fixture.client());
+    let held = other.open("region", &OpenOptions::read()).unwrap();
+    let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
+    assert!(matches!(region.path(), Path::Messages { .. }), "{}", region.path());
+    held.close().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !matches!(region.path(), Path::Push { .. }) {
+        assert!(std::time::Instant::now() < deadline, "{}", region.path());
+        region.write_commit(0, b"committed").unwrap();
+    }
+    region.write(16, b"not committed").unwrap();
+    cut(fixture.running.rdma_address().unwrap());
+    region.commit(16, 13).unwrap();
+    assert_eq!(bytes_at(&path, 0, 29), b"committed\0\0\0\0\0\0\0not committed");
+}
+
+#[test]
 fn a_write_that_many_requests_write_again_is_whole() {
     if !both_are_soft() {
         return;

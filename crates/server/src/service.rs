@@ -4,17 +4,18 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use basics::Environment;
 use smb::Guid;
 use smb::rpc::{Host, SharedResource};
-use tracing::warn;
 use tree::{Admission, CommonNames, MayWait, Share};
 
 use crate::access::Identity;
 use crate::config::{Announced, SigningPolicy, Users};
+use crate::connections::session::log_close;
 use crate::connections::work::Work;
 use crate::connections::{Connections, Sessions};
 use crate::identity::{IdentityParts, ServerIdentity};
@@ -160,35 +161,46 @@ impl Core {
         let Some(session) = self.sessions.end(id) else { return };
         self.push.end_of_session(id);
         let Some(left) = session.dissolve() else { return };
-        let (core, account) = (Arc::clone(self), Arc::clone(&session.account));
-        drop(spawn_end(&self.runtime, (&session.account, Over::nothing()), move || {
+        let account = Arc::clone(&session.account);
+        self.spawn_end((&session.account, Over::nothing()), move |core| {
             let parts = left.sorted(&core.files, &core.identity);
             // What the client may come back for is there.
             drop(moving);
             for (over, part) in parts {
-                let (closing, kept) = (Arc::clone(&core), Arc::clone(&kept));
-                drop(spawn_end(&core.runtime, (&account, over), move || {
+                let kept = Arc::clone(&kept);
+                core.spawn_end((&account, over), move |core| {
                     let _kept = kept;
-                    part.close(&closing.files, MayWait::here());
-                }));
+                    part.close(&core.files, MayWait::here());
+                });
             }
-        }));
+        });
     }
 
-    /// Closes what is left of a session or tree, without waiting.
+    /// Closes what is left of a tree, without waiting.
     pub(crate) fn close_in_background(
         self: &Arc<Self>,
         account: &Arc<Account>,
         opens: Vec<Arc<Open>>,
     ) {
         for open in opens {
-            let (core, over) = (Arc::clone(self), Over::one(&open));
-            drop(spawn_end(&self.runtime, (account, over), move || {
-                if let Err(error) = open.close_for_client(&core.files, MayWait::here()) {
-                    warn!(%error, "a file to be deleted on close stays");
-                }
-            }));
+            self.spawn_end((account, Over::one(&open)), move |core| {
+                log_close(&open, open.close_for_client(&core.files, MayWait::here()));
+            });
         }
+    }
+
+    // A panic is counted.
+    fn spawn_end(
+        self: &Arc<Self>,
+        whose: (&Arc<Account>, Over),
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let core = Arc::clone(self);
+        drop(spawn_end(&self.runtime, whose, move || {
+            if catch_unwind(AssertUnwindSafe(|| work(&core))).is_err() {
+                core.note_panic("the end of a session");
+            }
+        }));
     }
 
     /// Ends the session that a client names as lost, if it is of the same user. Returns what the

@@ -393,9 +393,10 @@ silence_ms, window, retention_s, congestion, compression, rpo_ms, rpo_throttle, 
 What a member reads when it starts, and what never changes, is named with its reason. The exit status is 1 where something of
 the file is not in force.
 
-A member whose source answers nothing without all members (least_in_sync is their number) lets itself be promoted after a restart
-without a question. So a smaller least_in_sync comes to the source last, and one that becomes the number of all members comes to
-the source first: --others-have-it says that all others run by it. A file that changes the members as well is taken in two steps.
+A member of a version before 27 November 2026 lets itself be promoted after a restart without a question where its file says that
+nothing is answered without all members (least_in_sync is their number). So a smaller least_in_sync comes to the source last, and
+one that becomes the number of all members comes to the source first: --others-have-it says that all others run by it. A file that
+changes the members as well is taken in two steps.
 
 Example:
     vi db.toml

@@ -142,8 +142,8 @@ impl Judge<'_> {
         }
     }
 
-    // A member that has started again lets itself be promoted without a question where it believes that no write was answered
-    // without it: it must not believe so while the source does otherwise.
+    // A member of an earlier version lets itself be promoted after a restart without a question where its file says that no write
+    // is answered without it: it must not say so while the source does otherwise.
     fn least_in_sync(&self, difference: &Difference) -> Outcome {
         let numbers = |file: &GroupFile| -> BTreeSet<u8> {
             file.members.iter().map(|entry| entry.number).collect()

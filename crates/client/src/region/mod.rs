@@ -6,6 +6,7 @@ mod answers;
 mod file_control;
 pub(crate) mod listeners;
 mod smb2;
+mod watcher;
 
 pub(crate) use self::file_control::{FileControl, Getting, Returning, Wanted};
 pub use self::smb2::{AsyncRegion, FallbackReason, Path, Region, RegionError, Smb2};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::push::WriteUnderLease;
-use tree::{InlineIo, MayWait};
+use tree::InlineIo;
 
 use crate::access;
 use crate::dispatch::call::Call;
@@ -37,7 +37,7 @@ pub(super) async fn write(
     let is_long = data.len() > IO_INLINE_MAX || open.is_write_through();
     let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
     let (changed, data) = (Arc::clone(open), data.to_vec());
-    let write = move |may_wait: Option<MayWait>| {
+    let write = move || {
         // The last step before the bytes are written: from here on nobody else opens the file.
         let is_free =
             |locks: &LockTable| locks.allows_write(changed.serial, range.offset, range.length);
@@ -45,11 +45,8 @@ pub(super) async fn write(
         let admitted = admitted.ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
         let _until_done = admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
         changed.entry.write_at(&data, offset).or_status()?;
-        match may_wait.filter(|_| changed.is_write_through()) {
-            Some(_) => persist::persist(&changed),
-            None => Ok(()),
-        }
+        if changed.is_write_through() { persist::persist(&changed) } else { Ok(()) }
     };
-    call.changing_somewhere(open, inline, write).await??;
+    call.changing(open, inline, write).await??;
     Ok(Vec::new())
 }
