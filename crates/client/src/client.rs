@@ -11,7 +11,7 @@ use smb::FileTime;
 use smb::auth::{ClientFreshness, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 use smb::info::DirectoryEntry;
-use smb::{Command, Empty, Name, NtStatus};
+use smb::{Command, Empty, NtStatus};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -267,16 +267,6 @@ pub(crate) fn for_delete() -> OpenOptions {
         options: CreateOptions::OPEN_REPARSE_POINT,
         ..OpenOptions::attributes()
     }
-}
-
-/// A path in SMB form: backslashes, none in front.
-pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
-    Ok(Name::new(path.replace('/', "\\").trim_matches('\\'))?)
-}
-
-/// A path in POSIX form: slashes, none in front.
-pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
-    Ok(Name::new(path.replace('\\', "/").trim_matches('/'))?)
 }
 
 /// Proves who the user of `url` is; who names none is a guest.

@@ -22,6 +22,7 @@ mod file;
 mod itself;
 mod kind;
 mod options;
+mod path;
 mod region;
 mod session;
 pub mod transport;

@@ -12,9 +12,9 @@ use smb::{
 };
 
 use super::{File, FileStat};
-use crate::client::share_path;
 use crate::connection::Half;
 use crate::error::ClientError;
+use crate::path::share_path;
 
 impl File {
     /// Sizes, times and attributes now.

@@ -17,8 +17,8 @@ use smb::push::PushRequest;
 use smb::{FileId, FileTime, Guid};
 
 use super::{File, Lease, lease};
-use crate::client::{posix_path, share_path};
 use crate::error::ClientError;
+use crate::path::{posix_path, share_path};
 use crate::tree::Tree;
 
 /// How to open a file.

@@ -9,7 +9,7 @@ pub(super) struct Listed {
     pub(super) reason: &'static str,
 }
 
-pub(super) const LISTED: [Listed; 37] = [
+pub(super) const LISTED: [Listed; 38] = [
     Listed {
         member: "crates/cli/src/config/mod.rs",
         files: 4,
@@ -22,13 +22,18 @@ pub(super) const LISTED: [Listed; 37] = [
     },
     Listed {
         member: "crates/client/src/client.rs",
-        files: 5,
-        reason: "a client opens files and maps regions, which keep their client",
+        files: 2,
+        reason: "a client maps regions, which keep their client",
     },
     Listed {
         member: "crates/client/src/connection/mod.rs",
         files: 8,
         reason: "a connection, its tasks and the requests that they answer",
+    },
+    Listed {
+        member: "crates/client/src/file/mod.rs",
+        files: 2,
+        reason: "a file is opened with options, and what a CREATE answers makes a file",
     },
     Listed {
         member: "crates/client/src/transport/direct/driver.rs",

@@ -245,15 +245,14 @@ fn a_link_is_made_from_the_address_that_is_asked_for() {
     assert!(matches!(from("::1"), Err(LinkError::ConfigNoAddress(_))));
 }
 
-/// The first bytes are free, and those behind them have to wait for many seconds: only the end of the link ends that.
+/// What is sent goes piece by piece, for half a minute: only the end of the link ends that.
 fn is_held(link: Link) {
     let closer = link.closer();
     let (mut sender, _receiver) = link.split();
-    sender.send(&records(0, 1 << 15), &[&[7; 1 << 15]]).unwrap();
     let (begins, begun) = std::sync::mpsc::channel();
     let sends = thread::spawn(move || {
         begins.send(()).unwrap();
-        sender.send(&records(1 << 15, 64), &[&[7; 64]])
+        sender.send(&records(0, 1 << 15), &[&[7; 1 << 15]])
     });
     begun.recv().unwrap();
     closer.close();
