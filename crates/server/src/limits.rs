@@ -233,6 +233,12 @@ pub(crate) const WAITING_OF_GUESTS_MAX: usize = 64 << 20;
 pub(crate) const WAITING_MAX: usize = 512 << 20;
 /// Bytes of its frame, and of the finished answers in it, that a request which waits without end may keep.
 pub(crate) const WAITING_KEPT_MAX: usize = 64 << 10;
+/// Bytes that connections keep for their next long frames and answers, of one user: where there is no room, memory is freed
+/// with each frame, and nobody waits.
+pub(crate) const SPARES_PER_USER_MAX: usize = 128 << 20;
+/// The same of all guests, and of all.
+pub(crate) const SPARES_OF_GUESTS_MAX: usize = 64 << 20;
+pub(crate) const SPARES_MAX: usize = 512 << 20;
 /// Requests of one connection that release something, and are kept although there is no room for
 /// requests.
 pub(crate) const RELEASES_PER_CONNECTION_MAX: usize = 64;

@@ -125,6 +125,12 @@ impl Account {
         self.maxima.of(what).saturating_sub(left) + self.lent[what as usize].load(Ordering::Relaxed)
     }
 
+    /// How much of it is left to this account.
+    #[cfg(test)]
+    pub(crate) fn left(&self, what: Resource) -> usize {
+        self.left[what as usize].available_permits()
+    }
+
     /// Those of this account and those above it to which less than so much is left, from the lowest up.
     pub(crate) fn used_up(&self, what: Resource, amount: usize) -> impl Iterator<Item = &Self> {
         let left = move |account: &&Self| account.left[what as usize].available_permits();
@@ -210,6 +216,11 @@ impl Hold {
     fn nothing(account: &Arc<Account>, what: Resource, amount: usize) -> Self {
         let amount = u32::try_from(amount.min(account.most(what))).unwrap_or(u32::MAX);
         Self { account: Arc::clone(account), what, amount, levels: 0 }
+    }
+
+    /// How much is held.
+    pub(crate) fn amount(&self) -> usize {
+        as_usize(self.amount)
     }
 
     /// As much more of the same, for what ends at another time; `None` if that is not left.

@@ -15,8 +15,9 @@ use crate::limits::{
     RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
     REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
     SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
-    SETTLE_JOBS_MAX, SETTLE_JOBS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX,
-    WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+    SETTLE_JOBS_MAX, SETTLE_JOBS_PER_USER_MAX, SPARES_MAX, SPARES_OF_GUESTS_MAX,
+    SPARES_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
+    WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -30,6 +31,8 @@ pub(crate) enum Resource {
     Backlog,
     /// Bytes of receive buffers of connections of SMB Direct.
     Receives,
+    /// Bytes that connections keep for their next long frames and answers.
+    Spares,
     /// Bytes of requests that wait for other clients.
     Waiting,
     /// Requests that release something, where there is no room for requests.
@@ -119,6 +122,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_PER_USER_MAX)
             .with(Resource::Backlog, BACKLOG_PER_USER_MAX)
             .with(Resource::Receives, RECEIVES_PER_USER_MAX)
+            .with(Resource::Spares, SPARES_PER_USER_MAX)
             .with(Resource::Waiting, WAITING_PER_USER_MAX)
             .with(Resource::Jobs, JOBS_PER_USER_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
@@ -143,6 +147,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_OF_GUESTS_MAX)
             .with(Resource::Receives, RECEIVES_OF_GUESTS_MAX)
+            .with(Resource::Spares, SPARES_OF_GUESTS_MAX)
             .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
             .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
@@ -165,6 +170,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_MAX)
             .with(Resource::Receives, RECEIVES_MAX)
+            .with(Resource::Spares, SPARES_MAX)
             .with(Resource::Waiting, WAITING_MAX)
             .with(Resource::Jobs, JOBS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)
