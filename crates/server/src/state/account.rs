@@ -58,6 +58,11 @@ impl Account {
         Self::new(None, Maxima::of_connection())
     }
 
+    /// Of removals of names that were put off, whoever asked for them.
+    pub(super) fn of_what_is_put_off() -> Arc<Self> {
+        Self::new(None, Maxima::of_what_is_put_off())
+    }
+
     /// An account of a part of these bounds for work in one lane alone, below one of all users in that lane: where a disk
     /// hangs, what waits for it leaves the other parts to what goes to others. Whoever takes of it takes of this account as
     /// well. It lives as long as something is held of it.

@@ -10,13 +10,13 @@ use crate::limits::{
     LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, MAPPED_UNIT, NOTICES_MAX,
     NOTICES_OF_GUESTS_MAX, NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX,
     PIPES_OF_GUESTS_MAX, PIPES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX,
-    PROTECTIONS_PER_USER_MAX, RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX, RECEIVES_PER_USER_MAX,
-    RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX,
-    RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX,
-    REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX,
-    SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, SETTLE_JOBS_MAX,
-    SETTLE_JOBS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
-    WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+    PROTECTIONS_PER_USER_MAX, PUT_OFF_MAX, RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX,
+    RECEIVES_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
+    RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
+    REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
+    SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
+    SETTLE_JOBS_MAX, SETTLE_JOBS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX,
+    WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -42,6 +42,8 @@ pub(crate) enum Resource {
     EndJobs,
     /// Threads for ends of push regions that were written.
     SettleJobs,
+    /// Threads for removals of names that a failing CREATE puts off.
+    PutOff,
     /// Byte-range locks.
     Locks,
     /// Open files, and directories that are being listed: descriptors.
@@ -84,8 +86,14 @@ impl Maxima {
     /// Of one lane of work: see [`LANES`].
     pub(super) fn in_lane(self) -> Self {
         let part = |what| self.of(what).div_ceil(LANES);
-        self.with(Resource::EndJobs, part(Resource::EndJobs))
+        self.with(Resource::ReleaseJobs, part(Resource::ReleaseJobs))
+            .with(Resource::EndJobs, part(Resource::EndJobs))
             .with(Resource::SettleJobs, part(Resource::SettleJobs))
+            .with(Resource::PutOff, part(Resource::PutOff))
+    }
+
+    pub(super) fn of_what_is_put_off() -> Self {
+        Self::UNBOUNDED.with(Resource::PutOff, PUT_OFF_MAX)
     }
 
     /// Something for each resource, of its maximum.
