@@ -222,14 +222,15 @@ async fn serve(
         };
         let mut manners = manners.lock().unwrap();
         header.status = (manners.status)(&asked);
-        let mut body = Vec::new();
+        // Offsets count from the header.
+        let mut body = vec![0; Header::LEN];
         match header.status == NtStatus::SUCCESS {
             true => manners.answer(&asked, &mut body),
             false => ErrorResponse::NONE.emit(&mut body),
         }
         drop(manners);
         let _ = heard.send(asked);
-        voice.say(is_signed, header, |out| out.extend(body));
+        voice.say(is_signed, header, |out| out.extend_from_slice(&body[Header::LEN..]));
     }
 }
 
