@@ -38,8 +38,9 @@ if [ "$way" = shm ]; then
   sed -i 's/^transport = .*/transport = "rdma"/; s/^links_are_private.*/links_are_private = true/; s/^rdma_provider.*/rdma_provider = "shm"/' db.toml
 fi
 for member in alpha beta; do $replica prepare db.toml $member > /dev/null; done
-$replica serve db.toml alpha --unix /run/alpha.sock > /tmp/alpha.log 2>&1 &
-$replica serve db.toml beta > /tmp/beta.log 2>&1 &
+# Disks of brd are memory, and so is what an ext4 there keeps: our logs are mapped.
+$replica serve db.toml alpha --emulate-persistence --unix /run/alpha.sock > /tmp/alpha.log 2>&1 &
+$replica serve db.toml beta --emulate-persistence > /tmp/beta.log 2>&1 &
 until [ -S /mnt/a/control.sock ] && [ -S /mnt/b/control.sock ]; do usleep 50000; done
 $replica promote db.toml --at alpha --force
 until $replica status db.toml --at alpha | grep -q 'in sync: .*beta'; do usleep 50000; done

@@ -54,11 +54,11 @@ impl FileDevice {
         };
         let length = rustix::fs::seek(&file, SeekFrom::End(0))?;
         let group = CommitGroup::of(&file).map_err(|error| OpenFailure::MediaOpen(code(&error)))?;
-        // A flush of a file in memory succeeds, and keeps nothing. A block device has no class of its own, and what is
-        // written by system calls lies in the page cache, on a DAX file system too.
-        let class = match pmem::classify(&file) {
-            Ok(DurabilityClass::Volatile) => DurabilityClass::Volatile,
-            _ => DurabilityClass::Storage,
+        // A flush of a file in memory succeeds, and keeps nothing. What is written by system calls lies in the page cache,
+        // on a DAX file system too.
+        let class = match pmem::is_in_memory(&file) {
+            true => DurabilityClass::Volatile,
+            false => DurabilityClass::Storage,
         };
         Ok(Self {
             file,

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | [`DurabilityClass::Pmem`] | MAP_SYNC mapping, devdax | streamed stores, or cached ones and write-back | fence |
 //! | [`DurabilityClass::Storage`] | other regular files | `pwrite` | group-committed `fdatasync` |
-//! | [`DurabilityClass::Volatile`] | tmpfs, ramfs, anonymous memory | cached stores | refused, or emulated |
+//! | [`DurabilityClass::Volatile`] | tmpfs, ramfs, file systems over memory, anonymous memory | cached stores | refused, or emulated |
 //!
 //! Inside, from the trait down: `lines` (media made of memory) over `mapped` and `anonymous`, over
 //! `mapping`, `window`, `presence`, `guard`, over `arch` (the CPU); and `storage` (media made of
@@ -21,6 +21,7 @@ mod anonymous;
 mod arch;
 mod atomic;
 mod bare;
+mod beneath;
 mod commit_group;
 pub mod crash;
 mod fetcher;
@@ -39,6 +40,7 @@ mod window;
 
 pub use anonymous::{anonymous, anonymous_with};
 pub use atomic::AtomicOp;
+pub use beneath::is_in_memory;
 pub use commit_group::CommitGroup;
 pub use fetcher::Fetcher;
 pub use frames::Frames;

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  character device of subsystem dax ------------------> pmem     (mapped)
-//!  regular file on tmpfs or ramfs ---------------------> volatile (mapped)
+//!  regular file on tmpfs or ramfs, or on a file system
+//!  over memory (`beneath`) -----------------------------> volatile (mapped)
 //!  regular file whose file system grants MAP_SYNC -----> pmem     (mapped)
 //!  any other regular file -----------------------------> storage  (pread, pwrite, fdatasync)
 //! ```
 //!
 //! A DAX file on a CPU that cannot write cache lines back is storage too: its file system makes
-//! `pwrite` durable. The classification relies on what the file system reports: a disk file
-//! system on a RAM disk, or an overlay of tmpfs, gets the class of a real disk.
+//! `pwrite` durable.
 //!
 //! Spec: mmap(2) MAP_SYNC, statfs(2); Linux Documentation/filesystems/dax.rst.
 
@@ -24,7 +24,7 @@ use crate::guard::{MAPPINGS_MAX, WatchError};
 use crate::lines::{LineMedium, Worth};
 use crate::mapped::MappedFile;
 use crate::mapping::{MapHow, Mapping, MappingError};
-use crate::{DurabilityClass, Medium, arch, storage};
+use crate::{DurabilityClass, Medium, arch, beneath, storage};
 
 /// How to open a medium.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -122,7 +122,7 @@ pub fn length(file: &File) -> Result<u64, MapError> {
 enum Kind {
     /// A file system that writes pages back.
     Storage,
-    /// A file system in ordinary memory.
+    /// A file system in ordinary memory, or over it.
     Memory,
     /// A file of a DAX file system that grants MAP_SYNC.
     Dax,
@@ -147,7 +147,7 @@ impl Kind {
 
     fn of_regular(file: &File) -> Result<Self, MapError> {
         let magic = rustix::fs::fstatfs(file)?.f_type;
-        if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
+        if beneath::is_made_of_memory(magic) {
             return Ok(Self::Memory);
         }
         // hugetlbfs: huge pages of ordinary memory, not durable, and without read(2) and write(2) of tmpfs.
@@ -155,7 +155,7 @@ impl Kind {
             return Err(MapError::ConfigNotMappable);
         }
         if !arch::has_write_back() {
-            return Ok(Self::Storage);
+            return Ok(Self::written_back(file));
         }
         let writable = is_writable(file)?;
         let how = MapHow { writable, synchronous: true, unit: rustix::param::page_size() };
@@ -164,10 +164,15 @@ impl Kind {
             // EOPNOTSUPP: not DAX, or persistent memory that cannot promise MAP_SYNC (virtio-pmem).
             // EINVAL: a kernel before 4.15. ENODEV: no mappings on this file system at all.
             Err(MappingError::Map(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV)) => {
-                Ok(Self::Storage)
+                Ok(Self::written_back(file))
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    // Of a file whose pages the kernel writes back.
+    fn written_back(file: &File) -> Self {
+        if beneath::is_in_memory(file) { Self::Memory } else { Self::Storage }
     }
 
     fn of_device(device: u64) -> Result<Self, MapError> {
@@ -276,8 +281,6 @@ fn errno_of(error: &std::io::Error) -> i32 {
 }
 
 // Linux uapi/linux/magic.h.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
-const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 #[cfg(test)]

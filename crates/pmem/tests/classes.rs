@@ -1,21 +1,29 @@
 //! Checks the promises of each class of medium, on real files.
 
 mod common;
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
+    use std::process::Command;
     use std::sync::Arc;
 
     use pmem::{
         AtomicOp, DurabilityClass, MapError, Medium, MediumError, OpenOptions, StoreGranularity,
-        anonymous, anonymous_with, classify, map_file,
+        anonymous, anonymous_with, classify, is_in_memory, map_file,
     };
 
     use super::common::{storage_file, volatile_file};
+    use super::skipped::skip;
 
     const LEN: u64 = 1 << 20;
+    /// The environment variable with the directory of the mounts, for the child process.
+    const PLACE: &str = "LANDFAST_TEST_MOUNTS";
     const EMULATED: OpenOptions = OpenOptions { emulate_persistence: true };
 
     fn open(file: &File) -> Arc<dyn Medium> {
@@ -40,6 +48,69 @@ mod tests {
         assert_eq!(open(&volatile_file(LEN)).class(), DurabilityClass::Volatile);
         assert_eq!(open(&storage_file(LEN)).class(), DurabilityClass::Storage);
         assert_eq!(open(&storage_file(LEN)).store_granularity(), StoreGranularity::Page);
+    }
+
+    /// Runs the script with mounts of its own, in an empty directory on the disk, and then a test of this program there.
+    /// False: this machine lets nobody mount what the script wants.
+    fn ran_there(script: &str, test: &str) -> bool {
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let script =
+            format!(r#"cd "$1" && ({script}) >&2 || exit 77; exec "$2" --exact --ignored "$3""#);
+        let mut child = Command::new("unshare");
+        child.args(["--mount", "sh", "-c", &script, "sh"]).arg(place.path());
+        child.arg(std::env::current_exe().unwrap()).arg(test).env(PLACE, place.path());
+        match child.output() {
+            Ok(output) if output.status.success() => true,
+            Ok(output) if String::from_utf8_lossy(&output.stdout).contains("panicked") => {
+                panic!("{}", String::from_utf8_lossy(&output.stdout));
+            }
+            _ => false,
+        }
+    }
+
+    fn class_of(name: &str) -> DurabilityClass {
+        let place = std::env::var_os(PLACE).unwrap();
+        let path = Path::new(&place).join(name);
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.unwrap();
+        file.set_len(1).unwrap();
+        let class = classify(&file).unwrap();
+        assert_eq!(is_in_memory(&file), class == DurabilityClass::Volatile, "{name}");
+        class
+    }
+
+    #[test]
+    fn a_file_system_over_memory_has_the_class_of_memory() {
+        const OVERLAYS: &str = "mkdir memory disk volatile over lower v w x w2 && mount -t tmpfs none memory \
+            && mkdir memory/u memory/w && mount -t overlay -o lowerdir=$PWD/lower,upperdir=$PWD/memory/u,workdir=$PWD/memory/w none over \
+            && mount -t overlay -o lowerdir=$PWD/lower,upperdir=$PWD/v,workdir=$PWD/w,volatile none volatile \
+            && mount -t overlay -o lowerdir=$PWD/lower,upperdir=$PWD/x,workdir=$PWD/w2 none disk";
+        const LOOP: &str = "mkdir memory over && mount -t tmpfs none memory && truncate -s 16M memory/image disk-image \
+            && mkfs.ext4 -q -F memory/image && mount -o loop memory/image over \
+            && mkdir disk && mkfs.ext4 -q -F disk-image && mount -o loop disk-image disk";
+        for (script, child) in [
+            (OVERLAYS, "tests::child_that_looks_at_overlays"),
+            (LOOP, "tests::child_that_looks_at_loop_devices"),
+        ] {
+            if !ran_there(script, child) {
+                skip(&format!("{child}: no rights, or no such file systems"));
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "looks at mounts; the test above makes them"]
+    fn child_that_looks_at_overlays() {
+        assert_eq!(class_of("over/file"), DurabilityClass::Volatile);
+        assert_eq!(class_of("volatile/file"), DurabilityClass::Volatile, "its fsync does nothing");
+        assert_eq!(class_of("disk/file"), DurabilityClass::Storage);
+    }
+
+    #[test]
+    #[ignore = "looks at mounts; the test above makes them"]
+    fn child_that_looks_at_loop_devices() {
+        assert_eq!(class_of("over/file"), DurabilityClass::Volatile);
+        assert_eq!(class_of("disk/file"), DurabilityClass::Storage);
     }
 
     #[test]

@@ -233,6 +233,12 @@ pub(crate) const WAITING_OF_GUESTS_MAX: usize = 64 << 20;
 pub(crate) const WAITING_MAX: usize = 512 << 20;
 /// Bytes of its frame, and of the finished answers in it, that a request which waits without end may keep.
 pub(crate) const WAITING_KEPT_MAX: usize = 64 << 10;
+/// Bytes that connections keep for their next long frames and answers, of one user: where there is no room, memory is freed
+/// with each frame, and nobody waits.
+pub(crate) const SPARES_PER_USER_MAX: usize = 128 << 20;
+/// The same of all guests, and of all.
+pub(crate) const SPARES_OF_GUESTS_MAX: usize = 64 << 20;
+pub(crate) const SPARES_MAX: usize = 512 << 20;
 /// Requests of one connection that release something, and are kept although there is no room for
 /// requests.
 pub(crate) const RELEASES_PER_CONNECTION_MAX: usize = 64;
@@ -249,8 +255,8 @@ pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
 /// connections had open, some compute, and each log of persistent opens has one.
 pub(crate) const JOBS_MAX: usize = 384;
 /// The same for requests that release something, above all CLOSE: they do not wait for scans.
-pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 4;
-pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
+pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 16;
+pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 16;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
 /// The same for ends of connections and sessions, and of durable opens that nobody comes back for.
@@ -260,11 +266,11 @@ pub(crate) const END_JOBS_MAX: usize = 32;
 /// The same for ends of push regions that were written, which guests do not have.
 pub(crate) const SETTLE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const SETTLE_JOBS_MAX: usize = 16;
-/// Ends over one file system have this part of those threads, of a user as of all: what waits for a disk that hangs leaves the
-/// rest to others.
-pub(crate) const LANES: usize = 4;
 /// Threads for removals of names that a CREATE puts off as it fails, of all.
 pub(crate) const PUT_OFF_MAX: usize = 8;
+/// What goes to one file system has this part of those threads, from those for releases on, of a connection as of a user and of
+/// all: what waits for a disk that hangs leaves the rest to others.
+pub(crate) const LANES: usize = 4;
 
 /// Threads that compute signatures and seals of long frames, of one user: they wait for nothing, and so a frame waits for
 /// no disk. Several times the cores of most machines.

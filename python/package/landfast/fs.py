@@ -172,7 +172,7 @@ class LandfastFileSystem(AbstractFileSystem):
     ) -> Any:
         """As in other file systems of fsspec; a link to a directory above it is listed, and not gone into."""
         here = None
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):
             client, rest = self._place(path)
             here = client.identity(rest)
         if here is None or here not in _above:

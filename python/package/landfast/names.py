@@ -52,7 +52,8 @@ class Names:
     def refuse_meetings(self, pairs: Iterable[Pair], is_directory: IsDirectory) -> None:
         """Raises where the targets of two sources are one name."""
         groups: dict[Hashable, list[tuple[str, str, _Place]]] = {}
-        for source, target in pairs:
+        pairs = list(pairs)
+        for source, target in pairs if len(pairs) > 1 else []:
             place = self._place(target)
             groups.setdefault(place.suspicion(), []).append((source, target, place))
         for group in groups.values():
@@ -62,6 +63,8 @@ class Names:
     def refuse_sources(self, pairs: list[Pair]) -> None:
         """Raises where a source is replaced by another one before it is moved."""
         sources: dict[Hashable, list[tuple[str, _Place]]] = {}
+        if len(pairs) < 2:
+            return
         for source, _ in pairs:
             place = self._place(source)
             sources.setdefault(place.suspicion(), []).append((source, place))

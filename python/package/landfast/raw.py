@@ -72,7 +72,7 @@ class RawFile(io.RawIOBase):
         return got
 
     #: A method in C: see `write_raw`. What it raises before it writes comes from here.
-    write = property(functools.partial(types.MethodType, write_raw))  # type: ignore[assignment]
+    write = property(functools.partial(types.MethodType, write_raw))
 
     def _begin_write(self) -> bool:
         """Whether a write goes to the end of the file."""

@@ -70,11 +70,12 @@ class WholeFiles(Transaction):
 
     def _look(self) -> None:
         """Raises what can be known before the first file gets its name."""
-        for file in self.files:
+        files = list(self.files)
+        for file in files:
             file.close()
-        paths = dict.fromkeys(file.path for file in self.files)
+        paths = dict.fromkeys(file.path for file in files)
         Names(self.fs).refuse_meetings(((path, path) for path in paths), lambda _: False)
-        for file in self.files:
+        for file in files:
             file.check()
 
 

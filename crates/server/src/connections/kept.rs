@@ -122,7 +122,7 @@ struct Held {
 }
 
 impl Kept {
-    /// So many bytes of its answers are made.
+    /// The answers made so far take so many bytes of memory.
     pub(crate) fn set_made(&self, bytes: usize) {
         self.held().made = bytes;
     }
@@ -143,7 +143,7 @@ impl Kept {
     /// made so far.
     pub(crate) fn len_kept(&self) -> usize {
         let made = self.held().made;
-        self.frame.len().saturating_add(self.parts).saturating_add(made)
+        self.frame.capacity().saturating_add(self.parts).saturating_add(made)
     }
 
     /// It waits for other clients from now on: what work holds it gives back. False where as much waits as may.

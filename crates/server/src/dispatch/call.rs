@@ -23,6 +23,7 @@ use crate::push::{self, Push, Region};
 use crate::service::Core;
 use crate::state::caching::Intent;
 use crate::state::changing::Changing;
+use crate::state::ends::Over;
 use crate::state::holder::BreaksWait;
 use crate::state::lease::Owner;
 use crate::state::locks::LockTable;
@@ -30,7 +31,7 @@ use crate::state::node::Node;
 use crate::state::open::UnderWay;
 use crate::state::range::LockRange;
 use crate::state::sequence::{Claim, Stale};
-use crate::state::{Hold, Open, Resource, Room};
+use crate::state::{Account, Hold, Open, Resource, Room};
 use crate::status::OrStatus as _;
 
 /// Who asks, and with what protection.
@@ -277,6 +278,35 @@ impl Call {
         self.on_the_pool(move |may_wait| work(Some(may_wait))).await
     }
 
+    /// [`Call::somewhere`], for what ends an open: see [`Call::ending_on_a_thread`].
+    pub(super) async fn ending<T: Send + 'static>(
+        &self,
+        over: Over,
+        inline: InlineIo,
+        work: impl FnOnce(Option<MayWait>) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        if inline == InlineIo::Everything {
+            return Ok(work(None));
+        }
+        self.ending_on_a_thread(over, move |may_wait| work(Some(may_wait))).await
+    }
+
+    /// [`Call::waiting`], for what ends an open and waits for one file system: where its disk hangs, what ends over another
+    /// has other threads.
+    pub(super) async fn ending_on_a_thread<T: Send + 'static>(
+        &self,
+        over: Over,
+        work: impl FnOnce(MayWait) -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        let lanes = (&over.of(&self.link.account), &over.of(&self.session().account));
+        let of_lanes = Self::turn_of(lanes, Resource::ReleaseJobs).await;
+        self.on_the_pool(move |may_wait| {
+            let _of_lanes = of_lanes;
+            work(may_wait)
+        })
+        .await
+    }
+
     async fn on_the_pool<T: Send + 'static>(
         &self,
         work: impl FnOnce(MayWait) -> T + Send + 'static,
@@ -328,7 +358,10 @@ impl Call {
     pub(crate) async fn turn(&self) -> Room {
         let whose = (&self.link.account, &self.session().account);
         let releases = releases(self.header.command);
-        let what = if releases { Resource::ReleaseJobs } else { Resource::Jobs };
+        Self::turn_of(whose, if releases { Resource::ReleaseJobs } else { Resource::Jobs }).await
+    }
+
+    async fn turn_of(whose: (&Arc<Account>, &Arc<Account>), what: Resource) -> Room {
         match Room::try_take(whose, what, 1) {
             Some(turn) => turn,
             None => Room::take(whose, what, 1).await,
@@ -546,6 +579,7 @@ async fn poll_once<T>(mut event: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
     use std::thread;
     use std::time::Duration;
 
@@ -553,7 +587,34 @@ mod tests {
     use smb::{Channel as Memory, Command, LockElement, LockFlags, LockRequest};
     use smb::{WriteFlags, WriteRequest};
 
+    use crate::limits::RELEASE_JOBS_MAX;
     use crate::push::tests::rig::Rig;
+    use crate::state::ends::Over;
+
+    #[tokio::test]
+    async fn a_close_that_hangs_over_one_disk_holds_up_none_over_another() {
+        let rig = Rig::new();
+        let (release, hung) = channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        let hang = |_| {
+            let (call, hung) = (rig.call(Command::CLOSE, |_| ()), Arc::clone(&hung));
+            tokio::spawn(async move {
+                let hangs = move |_| drop(hung.lock().map(|hung| hung.recv()));
+                call.ending_on_a_thread(Over::file_system(1), hangs).await
+            })
+        };
+        let hanging: Vec<_> = (0..RELEASE_JOBS_MAX).map(hang).collect();
+        // Each of them has asked for its thread.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let other = rig.call(Command::CLOSE, |_| ());
+        assert_eq!(other.ending_on_a_thread(Over::file_system(2), |_| ()).await, Ok(()));
+        drop(release);
+        for one in hanging {
+            assert_eq!(one.await.unwrap(), Ok(()));
+        }
+    }
 
     /// A stream that becomes its file's content is copied all the while.
     #[tokio::test]

@@ -13,6 +13,7 @@ use smb::{CloseAttributes, CloseRequest, CloseResponse};
 use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::connections::session::log_close;
+use crate::state::ends::Over;
 
 /// Ends an open.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
@@ -28,7 +29,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     if open.push.get().is_some() {
         crate::push::end_of_open(call.push(), &open).await;
     }
-    let wants = request.query_attributes;
+    let (wants, over) = (request.query_attributes, Over::one(&open));
     let (closed, files_too) = (Arc::clone(&open), Arc::clone(&files));
     let work = move |may_wait| {
         crate::push::settle_times(&closed.node);
@@ -40,10 +41,10 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
         (metadata, done.map_break(|ended| log_close(&closed, ended)))
     };
     // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
-    let (metadata, rest) = call.somewhere(open.closing_io(), work).await?;
+    let (metadata, rest) = call.ending(over, open.closing_io(), work).await?;
     if let ControlFlow::Continue(rest) = rest {
         let finish = move |may_wait| log_close(&open, open.finish_close(&files, rest, may_wait));
-        call.waiting(finish).await?;
+        call.ending_on_a_thread(over, finish).await?;
     }
     let attributes = metadata.map(|found| CloseAttributes {
         creation_time: FileTime(found.creation),

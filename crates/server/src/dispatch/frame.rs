@@ -69,6 +69,13 @@ pub(crate) fn end_pdu(
     out.truncate(end);
 }
 
+/// Gives memory back that a PDU took and does not need: a READ of little, or one that failed.
+pub(crate) fn give_back(out: &mut Vec<u8>) {
+    if out.capacity() - out.len() > SLACK_MAX {
+        out.shrink_to_fit();
+    }
+}
+
 /// What a response header says beside the status.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -205,3 +212,6 @@ const SIGNATURE: usize = 48;
 pub(crate) fn malformed(error: ParseError) -> NtStatus {
     error.status()
 }
+
+/// Bytes of memory that the answers of a job leave unused.
+const SLACK_MAX: usize = 16 << 10;

@@ -203,6 +203,7 @@ impl Job {
             }
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
+            frame::give_back(&mut out);
             answered.push(Answered { at, header, channel, turn });
         }
         if let Some(last) = answered.last().filter(|_| count > 1) {
@@ -212,7 +213,7 @@ impl Job {
         let protected = protect(&link, Made { out, start, answered, sealed }).await;
         match protected {
             Ok(out) => {
-                let room = frame.take_answers(out.len());
+                let room = frame.take_answers(out.capacity());
                 Some(Answer { frame: out, room, _answered: frame, follows_interim, breaks_wait })
             }
             Err(error) => {
@@ -322,7 +323,7 @@ impl Place<'_> {
                     breaks_wait: None,
                 };
                 // Noted as pending before: who ends the session finds it.
-                self.frame.set_made(out.len());
+                self.frame.set_made(out.capacity());
                 let room = self.take_room(&call.channel, &pending, self.needed(out.len())).await;
                 let outcome = match room.and_then(|()| begin_work(&header, &call.channel)) {
                     Ok(_working) => router::dispatch(&mut call, out).await,

@@ -58,6 +58,11 @@ impl Account {
         Self::new(None, Maxima::of_connection())
     }
 
+    /// Of removals of names that were put off, whoever asked for them.
+    pub(super) fn of_what_is_put_off() -> Arc<Self> {
+        Self::new(None, Maxima::of_what_is_put_off())
+    }
+
     /// An account of a part of these bounds for work in one lane alone, below one of all users in that lane: where a disk
     /// hangs, what waits for it leaves the other parts to what goes to others. Whoever takes of it takes of this account as
     /// well. It lives as long as something is held of it.
@@ -118,6 +123,12 @@ impl Account {
     pub(crate) fn held(&self, what: Resource) -> usize {
         let left = self.left[what as usize].available_permits();
         self.maxima.of(what).saturating_sub(left) + self.lent[what as usize].load(Ordering::Relaxed)
+    }
+
+    /// How much of it is left to this account.
+    #[cfg(test)]
+    pub(crate) fn left(&self, what: Resource) -> usize {
+        self.left[what as usize].available_permits()
     }
 
     /// Those of this account and those above it to which less than so much is left, from the lowest up.
@@ -205,6 +216,11 @@ impl Hold {
     fn nothing(account: &Arc<Account>, what: Resource, amount: usize) -> Self {
         let amount = u32::try_from(amount.min(account.most(what))).unwrap_or(u32::MAX);
         Self { account: Arc::clone(account), what, amount, levels: 0 }
+    }
+
+    /// How much is held.
+    pub(crate) fn amount(&self) -> usize {
+        as_usize(self.amount)
     }
 
     /// As much more of the same, for what ends at another time; `None` if that is not left.

@@ -16,13 +16,12 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::Open;
 use super::account::{Account, Hold, Lane};
+use super::node::Node;
 use super::resource::Resource;
-use crate::limits::PUT_OFF_MAX;
 
 /// The file system that an end may have to wait for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -34,6 +33,11 @@ impl Over {
         Self::file_system(open.entry.file_key().device)
     }
 
+    /// Of what waits for the file system of this file.
+    pub(super) fn node(node: &Node) -> Self {
+        Self::file_system(node.key().device)
+    }
+
     /// Of whatever waits for the file system of this device.
     pub(crate) fn file_system(device: u64) -> Self {
         Self(device)
@@ -42,6 +46,11 @@ impl Over {
     /// Of what waits for no disk.
     pub(crate) fn nothing() -> Self {
         Self(0)
+    }
+
+    /// The part of an account for it.
+    pub(crate) fn of(self, account: &Arc<Account>) -> Arc<Account> {
+        account.in_lane(self.0)
     }
 }
 
@@ -60,8 +69,8 @@ struct Whose {
 }
 
 impl Whose {
-    fn new((account, Over(lane)): (&Arc<Account>, Over), what: Resource) -> Self {
-        Self { lane: account.in_lane(lane), account: Arc::clone(account), what }
+    fn new((account, over): (&Arc<Account>, Over), what: Resource) -> Self {
+        Self { lane: over.of(account), account: Arc::clone(account), what }
     }
 
     fn try_take(&self) -> Option<Turn> {
@@ -118,32 +127,18 @@ fn spawn(runtime: &Handle, whose: Whose, work: impl FnOnce() + Send + 'static) -
 #[derive(Clone, Debug)]
 pub(crate) struct PutOff {
     runtime: Handle,
-    left: Arc<Semaphore>,
+    account: Arc<Account>,
 }
 
 impl PutOff {
     pub(crate) fn new(runtime: Handle) -> Self {
-        Self { runtime, left: Arc::new(Semaphore::new(PUT_OFF_MAX)) }
+        Self { runtime, account: Account::of_what_is_put_off() }
     }
 
-    /// Runs `work` on a thread that may wait, once fewer than [`PUT_OFF_MAX`] are at work.
-    pub(crate) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
-        if let Ok(turn) = Arc::clone(&self.left).try_acquire_owned() {
-            drop(self.runtime.spawn_blocking(move || {
-                let _turn = turn;
-                work();
-            }));
-            return;
-        }
-        let Self { runtime, left } = self.clone();
-        drop(self.runtime.spawn(async move {
-            // Nobody closes it.
-            let turn = left.acquire_owned().await;
-            drop(runtime.spawn_blocking(move || {
-                let _turn = turn;
-                work();
-            }));
-        }));
+    /// Runs `work` on a thread that may wait, once fewer than [`PUT_OFF_MAX`](crate::limits::PUT_OFF_MAX) are at work, and
+    /// fewer than a part of them over the same file system.
+    pub(crate) fn spawn(&self, over: Over, work: impl FnOnce() + Send + 'static) {
+        drop(spawn(&self.runtime, Whose::new((&self.account, over), Resource::PutOff), work));
     }
 }
 
@@ -157,7 +152,8 @@ mod tests {
     use super::*;
     use crate::access::Identity;
     use crate::limits::{
-        END_JOBS_OF_GUESTS_MAX, END_JOBS_PER_USER_MAX, Limits, SETTLE_JOBS_PER_USER_MAX,
+        END_JOBS_OF_GUESTS_MAX, END_JOBS_PER_USER_MAX, Limits, PUT_OFF_MAX,
+        SETTLE_JOBS_PER_USER_MAX,
     };
     use crate::state::account::Accounts;
 
@@ -265,9 +261,25 @@ mod tests {
     fn removals_that_were_put_off_leave_threads_to_others() {
         let runtime = runtime();
         let put_off = PutOff::new(runtime.handle().clone());
-        let (at_once, all) = stuck(&runtime, |work| put_off.spawn(work));
+        let (at_once, all) = stuck(&runtime, |work| put_off.spawn(HERE, work));
         assert!(at_once <= PUT_OFF_MAX, "{at_once}");
         assert_eq!(all, 100);
+    }
+
+    #[test]
+    fn a_removal_that_hangs_holds_up_none_over_another_disk() {
+        let runtime = runtime();
+        let put_off = PutOff::new(runtime.handle().clone());
+        let (release, hung) = mpsc::channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        for _ in 0..PUT_OFF_MAX {
+            let hung = Arc::clone(&hung);
+            put_off.spawn(HERE, move || drop(hung.lock().map(|hung| hung.recv())));
+        }
+        let (over, is_over) = mpsc::channel();
+        put_off.spawn(ELSEWHERE, move || over.send(()).unwrap());
+        assert_eq!(is_over.recv(), Ok(()));
+        drop(release);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tracing::warn;
 use tree::ShareError;
 
 use super::claim::Claimed;
-use super::ends::PutOff;
+use super::ends::{Over, PutOff};
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
 use super::serial::OpenSerial;
@@ -184,7 +184,7 @@ impl Node {
     pub(crate) fn release_stream(self: &Arc<Self>, serial: OpenSerial, put_off: &PutOff) {
         if let Some(doomed) = self.leave_stream(serial) {
             let node = Arc::clone(self);
-            put_off.spawn(move || log(serial, doomed.remove_with_streams(&node)));
+            put_off.spawn(Over::node(self), move || log(serial, doomed.remove_with_streams(&node)));
         }
     }
 
@@ -198,7 +198,7 @@ impl Node {
         let left = self.leave(serial, Leaving::WithoutWish);
         let left = left.map(|left| left.finish_on_the_spot(|_| None));
         if let Some(ControlFlow::Continue(left)) = left {
-            put_off.spawn(move || log(serial, left.finish(remove)));
+            put_off.spawn(Over::node(self), move || log(serial, left.finish(remove)));
         }
     }
 }

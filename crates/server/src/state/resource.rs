@@ -10,12 +10,13 @@ use crate::limits::{
     LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, MAPPED_UNIT, NOTICES_MAX,
     NOTICES_OF_GUESTS_MAX, NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PIPES_MAX,
     PIPES_OF_GUESTS_MAX, PIPES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX,
-    PROTECTIONS_PER_USER_MAX, RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX, RECEIVES_PER_USER_MAX,
-    RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX,
-    RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX,
-    REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX,
-    SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, SETTLE_JOBS_MAX,
-    SETTLE_JOBS_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
+    PROTECTIONS_PER_USER_MAX, PUT_OFF_MAX, RECEIVES_MAX, RECEIVES_OF_GUESTS_MAX,
+    RECEIVES_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
+    RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
+    REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
+    SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
+    SETTLE_JOBS_MAX, SETTLE_JOBS_PER_USER_MAX, SPARES_MAX, SPARES_OF_GUESTS_MAX,
+    SPARES_PER_USER_MAX, TREES_MAX, TREES_OF_GUESTS_MAX, TREES_PER_USER_MAX, WAITING_MAX,
     WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
@@ -30,6 +31,8 @@ pub(crate) enum Resource {
     Backlog,
     /// Bytes of receive buffers of connections of SMB Direct.
     Receives,
+    /// Bytes that connections keep for their next long frames and answers.
+    Spares,
     /// Bytes of requests that wait for other clients.
     Waiting,
     /// Requests that release something, where there is no room for requests.
@@ -42,6 +45,8 @@ pub(crate) enum Resource {
     EndJobs,
     /// Threads for ends of push regions that were written.
     SettleJobs,
+    /// Threads for removals of names that a failing CREATE puts off.
+    PutOff,
     /// Byte-range locks.
     Locks,
     /// Open files, and directories that are being listed: descriptors.
@@ -84,8 +89,14 @@ impl Maxima {
     /// Of one lane of work: see [`LANES`].
     pub(super) fn in_lane(self) -> Self {
         let part = |what| self.of(what).div_ceil(LANES);
-        self.with(Resource::EndJobs, part(Resource::EndJobs))
+        self.with(Resource::ReleaseJobs, part(Resource::ReleaseJobs))
+            .with(Resource::EndJobs, part(Resource::EndJobs))
             .with(Resource::SettleJobs, part(Resource::SettleJobs))
+            .with(Resource::PutOff, part(Resource::PutOff))
+    }
+
+    pub(super) fn of_what_is_put_off() -> Self {
+        Self::UNBOUNDED.with(Resource::PutOff, PUT_OFF_MAX)
     }
 
     /// Something for each resource, of its maximum.
@@ -111,6 +122,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_PER_USER_MAX)
             .with(Resource::Backlog, BACKLOG_PER_USER_MAX)
             .with(Resource::Receives, RECEIVES_PER_USER_MAX)
+            .with(Resource::Spares, SPARES_PER_USER_MAX)
             .with(Resource::Waiting, WAITING_PER_USER_MAX)
             .with(Resource::Jobs, JOBS_PER_USER_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
@@ -135,6 +147,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_OF_GUESTS_MAX)
             .with(Resource::Receives, RECEIVES_OF_GUESTS_MAX)
+            .with(Resource::Spares, SPARES_OF_GUESTS_MAX)
             .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
             .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
@@ -157,6 +170,7 @@ impl Maxima {
             .with(Resource::Requests, REQUESTS_MAX)
             .with(Resource::Backlog, BACKLOG_MAX)
             .with(Resource::Receives, RECEIVES_MAX)
+            .with(Resource::Spares, SPARES_MAX)
             .with(Resource::Waiting, WAITING_MAX)
             .with(Resource::Jobs, JOBS_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)

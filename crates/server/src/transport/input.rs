@@ -14,12 +14,13 @@
 use std::io;
 use std::sync::Arc;
 
-use smb::frame_memory::{InFrame, Spares};
+use smb::frame_memory::{InFrame, SPARES_MAX, Spares};
 use smb::framing;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::low_water;
+use super::spare_room::SpareRoom;
 use crate::connections::Frame;
 use crate::dispatch::Violation;
 use crate::limits::IO_INLINE_MAX;
@@ -39,6 +40,9 @@ pub(super) struct Input {
     /// Another long frame will probably follow.
     follows_large: bool,
     spares: Arc<Spares>,
+    spare_room: SpareRoom,
+    /// A long frame came since [`Input::look`].
+    had_large: bool,
 }
 
 /// A frame too long for the buffer, being received into memory of its own.
@@ -89,21 +93,22 @@ impl Large {
 
 impl Input {
     /// An input without bytes, in little memory.
-    pub(super) fn new() -> Self {
-        let (buffer, spares) = (vec![0; IDLE_BUFFER], Arc::default());
+    pub(super) fn new(spare_room: SpareRoom) -> Self {
         Self {
-            buffer,
+            buffer: vec![0; IDLE_BUFFER],
             start: 0,
             end: 0,
             large: None,
             wanted: None,
             received: 0,
             follows_large: false,
-            spares,
+            spares: Arc::new(Spares::keeping(0)),
+            spare_room,
+            had_large: false,
         }
     }
 
-    /// Whether [`Input::idle`] may give memory back.
+    /// Whether [`Input::look`] may give memory back.
     pub(super) fn is_large(&self) -> bool {
         self.has_large_buffer() || !self.spares.is_empty()
     }
@@ -112,11 +117,16 @@ impl Input {
         self.buffer.len() > IDLE_BUFFER && self.start == self.end
     }
 
-    /// Frees memory when no bytes have come for a while.
-    pub(super) fn idle(&mut self) {
-        self.spares.clear();
-        if self.has_large_buffer() {
-            *self = Self { large: self.large.take(), ..Self::new() };
+    /// To be called now and then: frees memory of long frames where none has come since the last call, and of all frames
+    /// where nothing has.
+    pub(super) fn look(&mut self, was_busy: bool) {
+        if !std::mem::take(&mut self.had_large) {
+            self.spares.keep_at_most(0);
+            self.spare_room.clear();
+        }
+        if !was_busy && self.has_large_buffer() {
+            self.buffer = vec![0; IDLE_BUFFER];
+            (self.start, self.end) = (0, 0);
         }
     }
 
@@ -154,6 +164,13 @@ impl Input {
     pub(super) fn begin_large(&mut self, room: Option<Room>) {
         let Some(len) = self.wanted.take() else { return };
         let rest = &self.buffer[self.start + framing::PREFIX_LEN..self.end];
+        self.had_large = true;
+        if !self.spares.has_for(len) {
+            let most = self.spares.most().saturating_add(len).min(SPARES_MAX);
+            if self.spare_room.allows(most) {
+                self.spares.keep_at_most(most);
+            }
+        }
         let mut frame = self.spares.frame(len);
         frame[..rest.len()].copy_from_slice(rest);
         self.large = Some(Large { filled: rest.len(), frame, room, mark: 1 });

@@ -13,6 +13,7 @@ mod output;
 mod patience;
 mod queue;
 mod served;
+mod spare_room;
 pub(crate) mod tcp;
 mod turn;
 mod write_buffer;

@@ -1,5 +1,6 @@
 //! The output of a TCP connection: answers are gathered, and leave as the socket takes them.
 
+use std::collections::VecDeque;
 use std::io;
 
 use smb::Command;
@@ -8,6 +9,7 @@ use tokio::task::yield_now;
 
 use super::end::End;
 use super::out_queue;
+use super::spare_room::SpareRoom;
 use super::turn::{OF_REQUEST_MAX, Turn};
 use super::write_buffer::WriteBuffer;
 use crate::limits::IO_INLINE_MAX;
@@ -19,8 +21,9 @@ use crate::state::reads::Rest;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     buffer: WriteBuffer,
-    /// The rooms that the bytes in the buffer take until they have left.
-    rooms: Vec<Room>,
+    /// The rooms that bytes take until they have left: each with how many bytes have then been written since the start.
+    rooms: VecDeque<(u64, Room)>,
+    spare_room: SpareRoom,
     /// Bytes that the kernel has taken since the start.
     written: u64,
     /// The used part of the connection's turn.
@@ -28,6 +31,10 @@ pub(super) struct Output {
 }
 
 impl Output {
+    pub(super) fn new(spare_room: SpareRoom) -> Self {
+        Self { spare_room, ..Self::default() }
+    }
+
     /// The bytes to send, for appending.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         self.buffer.bytes()
@@ -38,9 +45,16 @@ impl Output {
         self.buffer.as_slice().len()
     }
 
-    /// Keeps this room until the present bytes have left.
-    pub(super) fn keep(&mut self, room: Option<Room>) {
-        self.rooms.extend(room);
+    /// To be called behind each answer that was made in place: see [`WriteBuffer::settle`].
+    pub(super) fn settle(&mut self) {
+        let spare_room = &mut self.spare_room;
+        self.buffer.settle(|bytes| spare_room.allows(bytes));
+    }
+
+    /// Keeps this room until the present bytes have left, and so many that follow.
+    pub(super) fn keep(&mut self, room: Option<Room>, following: usize) {
+        let Some(room) = room else { return };
+        self.rooms.push_back((self.written + length(self.len() + following), room));
     }
 
     /// See [`WriteBuffer::replace`].
@@ -53,9 +67,16 @@ impl Output {
         self.buffer.is_large()
     }
 
-    /// See [`WriteBuffer::idle`].
-    pub(super) fn idle(&mut self) {
-        self.buffer.idle();
+    /// See [`WriteBuffer::look`].
+    pub(super) fn look(&mut self, was_busy: bool) {
+        self.buffer.look(was_busy);
+        self.settle_spare_room();
+    }
+
+    fn settle_spare_room(&mut self) {
+        if !self.buffer.has_spare() {
+            self.spare_room.clear();
+        }
     }
 
     /// Gathers the rest of an answer, and sends all but its end piece by piece as long as the
@@ -137,15 +158,25 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
         };
-        self.written += u64::try_from(sent).expect("lengths fit 64 bits");
-        if sent < out.len() {
+        let is_all = sent == out.len();
+        self.written += length(sent);
+        if !is_all {
             self.buffer.advance(sent);
             return Ok(false);
         }
-        self.buffer.sent();
-        self.rooms.clear();
+        // The buffer is freed in one piece. More of a streamed answer may follow.
+        while self.rooms.front().is_some_and(|(until, _)| *until <= self.written) {
+            self.rooms.pop_front();
+        }
+        let spare_room = &mut self.spare_room;
+        self.buffer.sent(|bytes| spare_room.allows(bytes));
+        self.settle_spare_room();
         Ok(true)
     }
+}
+
+fn length(bytes: usize) -> u64 {
+    u64::try_from(bytes).expect("lengths fit 64 bits")
 }
 
 /// The piece of an answer that is read while it is sent: small enough to stay in the cache of a
@@ -163,7 +194,10 @@ mod tests {
 
     use super::super::turn::tests::{run, turns_of_others};
     use super::*;
-    use crate::access::MayAdd;
+    use crate::access::{Identity, MayAdd};
+    use crate::limits::Limits;
+    use crate::state::account::Accounts;
+    use crate::state::{Account, Resource};
 
     const LEN: usize = 8 << 20;
 
@@ -213,6 +247,37 @@ mod tests {
             }
             drop(peer);
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_streamed_is_counted_until_its_last_byte_has_left() {
+        let accounts = Accounts::new(&Limits::default());
+        let (account, connection) =
+            (accounts.of(&Identity::Guest { client: [1; 16] }), Account::of_connection());
+        let room = |bytes| Room::try_take((&connection, &account), Resource::Answers, bytes);
+        let (stream, mut peer) = connected();
+        let (_dir, rest) = rest();
+        run(async {
+            let stream = TcpStream::from_std(stream).unwrap();
+            stream.writable().await.unwrap();
+            let (mut output, reactor) = (Output::default(), Reactor::new(Clock::host()));
+            output.keep(room(LEN), rest.left());
+            output.finish(&stream, rest, &reactor).await.unwrap();
+            assert!(output.len() > 0, "nobody reads");
+            assert_eq!(account.held(Resource::Answers), LEN);
+            // One behind it has its own room, and keeps none of another.
+            output.bytes().extend_from_slice(&[8; 100]);
+            output.keep(room(100), 0);
+            let reader = std::thread::spawn(move || {
+                let mut bytes = vec![0; LEN + 100];
+                peer.read_exact(&mut bytes).unwrap();
+            });
+            while !output.send(&stream).await.unwrap() {
+                stream.writable().await.unwrap();
+            }
+            assert_eq!(account.held(Resource::Answers), 0);
+            reader.join().unwrap();
+        });
     }
 
     #[test]

@@ -41,11 +41,13 @@ use super::output::Output;
 use super::patience::Patience;
 use super::queue::{Outgoing, Queue};
 use super::served::Served;
+use super::spare_room::SpareRoom;
 use super::write_buffer;
 use crate::connections::{Link, Parcel};
 use crate::dispatch::Connection;
 use crate::limits::{CLOSED_PATIENCE, GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
+use crate::state::reads::Rest;
 use crate::state::{Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
@@ -120,14 +122,16 @@ impl Peer {
             warn!(peer = %address, %error, "whether this client vanishes is not watched");
         }
         let deadline = core.now() + core.connections.limits.authentication_timeout;
+        let link = Arc::new(link);
+        let (input, out) = (Input::new(SpareRoom::of(&link)), Output::new(SpareRoom::of(&link)));
         Self {
             deadline: deadline.into(),
             stream,
             address,
-            served: Served::new(Connection::streaming(Arc::clone(core), Arc::new(link)), admission),
+            served: Served::new(Connection::streaming(Arc::clone(core), link), admission),
             queue,
-            input: Input::new(),
-            out: Output::default(),
+            input,
+            out,
             patient_until: None,
             evicted,
             stop,
@@ -198,10 +202,9 @@ impl Peer {
                             }
                         }
                     }
-                    if !std::mem::take(&mut was_busy) {
-                        self.out.idle();
-                        self.input.idle();
-                    }
+                    let was_busy = std::mem::take(&mut was_busy);
+                    self.out.look(was_busy);
+                    self.input.look(was_busy);
                     pause.as_mut().reset(self.now() + write_buffer::IDLE);
                 }
                 () = told(&mut self.stop) => return Err(End::ServerStops),
@@ -260,7 +263,7 @@ impl Peer {
     async fn finish(&mut self) -> Result<(), End> {
         self.note_closed();
         // With the room of a long request whose rest will not come.
-        self.input = Input::new();
+        self.input = Input::new(SpareRoom::default());
         let account = Arc::clone(&self.served.link().account);
         // Each request gives its room back once its answer is queued.
         for what in [Resource::Requests, Resource::Releases] {
@@ -366,8 +369,11 @@ impl Peer {
             ended = Some(reactor.note(begun, self.served.connection.last_command()));
             handled?;
             let answered = self.out.len() - before;
-            self.out.keep(self.served.connection.take_room());
-            if let Some(rest) = self.served.connection.take_rest() {
+            self.out.settle();
+            let rest = self.served.connection.take_rest();
+            let following = rest.as_ref().map_or(0, Rest::left);
+            self.out.keep(self.served.connection.take_room(), following);
+            if let Some(rest) = rest {
                 let reactor = &self.served.core().connections.reactor;
                 self.out.finish(&self.stream, rest, reactor).await?;
                 ended = None;
@@ -405,13 +411,13 @@ impl Peer {
         if self.out.turn.end_request(frame.len()) {
             self.end_turn().await?;
         }
-        self.out.keep(room);
         // A large answer is not copied.
         if frame.len() > GATHERED_MAX {
             self.out.replace(frame);
         } else {
             self.out.bytes().extend_from_slice(&frame);
         }
+        self.out.keep(room, 0);
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! ```text
 //!  4 KiB       kept for as long as the connection lives
 //!  256 KiB     kept while it is used; given back once nothing came or went for a second or two
-//!  2.5 MiB     kept while large answers come: given back as well after 256 small ones in a row
+//!  2.5 MiB     kept while large answers come, where there is room for that (`spare_room`): given back as well after 256 small
+//!              ones in a row, and once there was none for a second or two
 //!  beyond      never kept
 //! ```
 //!
@@ -20,6 +21,8 @@ pub(super) struct WriteBuffer {
     /// How many bytes of it were sent.
     start: usize,
     small_in_a_row: u32,
+    /// A large answer left since [`WriteBuffer::look`].
+    had_large: bool,
 }
 
 impl WriteBuffer {
@@ -44,29 +47,51 @@ impl WriteBuffer {
         self.bytes = frame;
     }
 
-    /// Notes that all bytes were sent.
-    pub(super) fn sent(&mut self) {
+    /// To be called behind each answer: gives memory back that it took and does not need, unless that may be kept.
+    pub(super) fn settle(&mut self, may_keep: impl FnOnce(usize) -> bool) {
+        let capacity = self.bytes.capacity();
+        if capacity - self.bytes.len() > BUSY_KEEP && (capacity > KEEP_MAX || !may_keep(capacity)) {
+            self.bytes.shrink_to(BUSY_KEEP);
+        }
+    }
+
+    /// Notes that all bytes were sent. `may_keep`: whether so many bytes may be kept for the next answer.
+    pub(super) fn sent(&mut self, may_keep: impl FnOnce(usize) -> bool) {
         let len = self.bytes.len();
         self.bytes.clear();
         self.start = 0;
         let capacity = self.bytes.capacity();
+        self.had_large |= len > BUSY_KEEP;
         self.small_in_a_row = if len > BUSY_KEEP { 0 } else { self.small_in_a_row + 1 };
-        if capacity > KEEP_MAX || (capacity > BUSY_KEEP && self.small_in_a_row >= SMALL_RUN) {
+        let is_over = || capacity > KEEP_MAX || self.small_in_a_row >= SMALL_RUN;
+        if capacity > BUSY_KEEP && (is_over() || !may_keep(capacity)) {
             self.shrink(BUSY_KEEP);
         }
     }
 
-    /// Whether [`WriteBuffer::idle`] would give memory back.
+    /// Whether [`WriteBuffer::look`] would give memory back.
     pub(super) fn is_large(&self) -> bool {
         self.bytes.capacity() > IDLE_KEEP
     }
 
-    /// Frees memory after nothing was sent for [`IDLE`].
-    pub(super) fn idle(&mut self) {
-        self.shrink(IDLE_KEEP);
+    /// Whether it has memory of which only so much is kept as there is room.
+    pub(super) fn has_spare(&self) -> bool {
+        self.bytes.capacity() > BUSY_KEEP
+    }
+
+    /// To be called each [`IDLE`]: frees memory of large answers where none has left since the last call, and of all
+    /// answers where nothing has.
+    pub(super) fn look(&mut self, was_busy: bool) {
+        if !was_busy {
+            self.shrink(IDLE_KEEP);
+        } else if !self.had_large && self.has_spare() {
+            self.shrink(BUSY_KEEP);
+        }
+        self.had_large = false;
     }
 
     fn shrink(&mut self, keep: usize) {
+        // What has not left stays where it is.
         self.bytes.shrink_to(keep);
         self.small_in_a_row = 0;
     }
@@ -90,7 +115,7 @@ mod tests {
 
     fn send(buffer: &mut WriteBuffer, len: usize) {
         buffer.bytes().resize(len, 0);
-        buffer.sent();
+        buffer.sent(|_| true);
         assert!(buffer.as_slice().is_empty());
     }
 
@@ -109,8 +134,36 @@ mod tests {
         let mut buffer = WriteBuffer::default();
         send(&mut buffer, 1 << 20);
         assert!(buffer.is_large());
-        buffer.idle();
+        buffer.look(false);
         assert!(!buffer.is_large() && buffer.bytes.capacity() <= IDLE_KEEP);
+    }
+
+    #[test]
+    fn the_memory_of_large_answers_is_kept_where_there_is_room_and_while_they_come() {
+        let mut buffer = WriteBuffer::default();
+        buffer.bytes().resize(1 << 20, 0);
+        buffer.sent(|bytes| bytes < 1 << 20);
+        assert!(!buffer.has_spare(), "there is no room");
+        send(&mut buffer, 1 << 20);
+        buffer.look(true);
+        assert!(buffer.has_spare(), "one has left");
+        send(&mut buffer, 500);
+        buffer.look(true);
+        assert!(!buffer.has_spare() && buffer.is_large(), "small ones left alone");
+    }
+
+    #[test]
+    fn a_short_answer_that_waits_keeps_no_memory_of_a_long_one() {
+        for (len, may_keep, has_spare) in
+            [(8 << 20, true, false), (1 << 20, false, false), (1 << 20, true, true)]
+        {
+            let mut buffer = WriteBuffer::default();
+            buffer.bytes().resize(len, 0);
+            // It has failed.
+            buffer.bytes().truncate(137);
+            buffer.settle(|_| may_keep);
+            assert_eq!((buffer.as_slice().len(), buffer.has_spare()), (137, has_spare), "{len}");
+        }
     }
 
     #[test]
@@ -135,7 +188,7 @@ mod tests {
             buffer.bytes().extend_from_slice(&[0; 8]);
             let now = buffer.bytes.as_ptr();
             assert_eq!(*place.get_or_insert(now), now);
-            buffer.sent();
+            buffer.sent(|_| true);
         }
     }
 

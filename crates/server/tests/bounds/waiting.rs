@@ -135,6 +135,34 @@ fn a_lock_is_not_waited_for_in_a_compound_behind_long_answers() {
     until(&fixture, |status| status.answer_bytes == 0);
 }
 
+/// What waits is counted by the memory that it keeps.
+#[test]
+fn a_request_that_waits_behind_a_failed_read_keeps_no_memory_of_it() {
+    let fixture = Fixture::start_with(with_guests);
+    let mut holder = guest(&fixture, 100);
+    hold_lock(&mut holder);
+    let mut wire = guest(&fixture, 1);
+    let id = wire.open("long", to_read).id;
+    save_credits(&mut wire, CHARGE);
+    let mut reads = read(id, (64 << 20) - u64::from(LARGEST) + 8192, LARGEST);
+    reads.minimum_count = LARGEST;
+    let mut reads = wire.pdu(Command::READ, |out| reads.emit(out));
+    with_header(&mut reads, |header| header.credit_charge = CHARGE);
+    wire.next_id += u64::from(CHARGE) - 1;
+    let request = lock(id, LockFlags::EXCLUSIVE);
+    let locks = wire.pdu(Command::LOCK, |out| request.emit(out));
+    let frame = compound(&wire, vec![reads, locks]);
+    wire.send_frame(&frame);
+    assert_eq!(wire.receive().0.status, NtStatus::PENDING);
+    let status = until(&fixture, |status| status.waiting_bytes > 0);
+    assert!(status.waiting_bytes < 64 << 10, "{}", status.waiting_bytes);
+    drop(holder);
+    let frame = wire.receive_frame().unwrap();
+    let statuses: Vec<_> = headers(&frame).iter().map(|header| header.status).collect();
+    assert_eq!(statuses, [NtStatus::END_OF_FILE, NtStatus::SUCCESS]);
+    until(&fixture, |status| status.answer_bytes == 0);
+}
+
 #[test]
 fn a_lock_in_the_middle_of_a_compound_that_would_wait_is_an_internal_error() {
     let fixture = Fixture::start_with(with_guests);

@@ -1,7 +1,7 @@
 //! A disk that loses what it was given: no FLUSH of the file succeeds from then on, by whatever name the first one came.
 //!
 //! ```text
-//!  tmpfs, full            a file that is an ext4: the blocks of f are a hole in it
+//!  small disk, full       a file that is an ext4: the blocks of f are a hole in it
 //!  WRITE f ------------>  in memory
 //!  FLUSH f:s ---------->  f is written back as well: EIO, which the kernel tells once
 //!  room again
@@ -35,14 +35,11 @@ fn a_failed_flush_of_a_stream_is_the_answer_to_each_flush_of_its_file() {
         return;
     }
     // The mounts end with the process that made them.
-    let scratch = tempfile::tempdir().unwrap();
-    let (memory, disk) = (scratch.path().join("memory"), scratch.path().join("disk"));
-    mount(&["-t", "tmpfs", "-o", "size=80m", "none"], &memory);
-    let image = memory.join("image");
-    std::fs::File::create(&image).unwrap().set_len(IMAGE).unwrap();
-    let extended = "lazy_itable_init=0,nodiscard";
-    run(Program::new("mkfs.ext4").args(["-q", "-F", "-b", "4096", "-E", extended]).arg(&image));
-    mount(&["-o", "loop,commit=300,nodiscard", image.to_str().unwrap()], &disk);
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (small, disk) = (scratch.path().join("small"), scratch.path().join("disk"));
+    make_disk(&scratch.path().join("disk-of-small"), IMAGE + (24 << 20), &small);
+    let image = small.join("image");
+    make_disk(&image, IMAGE, &disk);
     let fixture = Fixture::start_with(|config| config.shares[0].path = disk.clone());
     let mut wire = fixture.client(1);
     for name in ["f", "f:s"] {
@@ -57,7 +54,7 @@ fn a_failed_flush_of_a_stream_is_the_answer_to_each_flush_of_its_file() {
     run(Program::new("fallocate").args(["-l", &IMAGE.to_string()]).arg(&image));
     let (at, len) = (at.to_string(), LEN.to_string());
     run(Program::new("fallocate").args(["-p", "-o", &at, "-l", &len]).arg(&image));
-    let filling = memory.join("filling");
+    let filling = small.join("filling");
     let mut file = std::fs::File::create(&filling).unwrap();
     while file.write_all(&[b'x'; 4096]).is_ok() {}
     drop(file);
@@ -74,6 +71,14 @@ fn a_failed_flush_of_a_stream_is_the_answer_to_each_flush_of_its_file() {
         assert_ne!(flush(&mut wire, stream.id), NtStatus::SUCCESS, "by that of its stream");
         assert_eq!(wire.close(open.id), NtStatus::SUCCESS);
     }
+}
+
+// An ext4 in a file of this length, mounted there.
+fn make_disk(image: &Path, len: u64, at: &Path) {
+    std::fs::File::create(image).unwrap().set_len(len).unwrap();
+    let extended = "lazy_itable_init=0,nodiscard";
+    run(Program::new("mkfs.ext4").args(["-q", "-F", "-b", "4096", "-E", extended]).arg(image));
+    mount(&["-o", "loop,commit=300,nodiscard", image.to_str().unwrap()], at);
 }
 
 fn flush(wire: &mut Wire, file_id: FileId) -> NtStatus {

@@ -27,6 +27,7 @@ impl Link {
 
     pub(crate) fn remove_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
         let channel = self.channels.lock().remove(&session_id)?;
+        self.note_past(&channel.session.account);
         let mut ended = self.ended.lock();
         if ended.len() >= ENDED_MAX {
             ended.pop_front();

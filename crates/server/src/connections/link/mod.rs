@@ -60,6 +60,8 @@ pub(crate) struct Link {
     /// The first user who has logged on, and guests if any has.
     user: OnceLock<Arc<Account>>,
     guests: OnceLock<Arc<Account>>,
+    /// Whose sessions have ended while it may hold something for them.
+    past: Part<Vec<Arc<Account>>>,
     /// A request is kept for which there was no room, and whose room that was.
     is_crowded: AtomicBool,
     crowded: Part<Option<Arc<Account>>>,
@@ -102,6 +104,7 @@ impl Link {
             account: Account::of_connection(),
             user: OnceLock::new(),
             guests: OnceLock::new(),
+            past: Mutex::default(),
             is_crowded: AtomicBool::new(false),
             crowded: Mutex::default(),
             place: OnceLock::new(),

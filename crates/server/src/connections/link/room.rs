@@ -65,8 +65,24 @@ impl Link {
     }
 
     fn is_wanted(&self, what: Resource) -> bool {
+        if self.account.held(what) == 0 {
+            return false;
+        }
         let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
-        self.account.held(what) > 0 && self.channels.lock().values().any(is_wanted)
+        self.channels.lock().values().any(is_wanted)
+            || self.past.lock().iter().any(|account| account.is_wanted(what))
+    }
+
+    /// Its session is over; what it asked for may still be there.
+    pub(super) fn note_past(&self, account: &Arc<Account>) {
+        let mut past = self.past.lock();
+        if [Resource::Answers, Resource::Requests].iter().all(|what| self.account.held(*what) == 0)
+        {
+            past.clear();
+        }
+        if !past.iter().any(|one| Arc::ptr_eq(one, account)) {
+            past.push(Arc::clone(account));
+        }
     }
 
     /// Counts it among the connections of a user, if it is not among another's; false when those are too many.
@@ -92,3 +108,32 @@ impl Link {
 
 /// As long as a frame that is read with its neighbours (`transport/input.rs`), and what it costs.
 const SHORT_REQUEST: usize = (32 << 10) + REQUEST_COST;
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::push::tests::rig::Rig;
+
+    #[tokio::test]
+    async fn an_answer_of_a_session_that_has_ended_is_wanted_by_others_all_the_same() {
+        let rig = Rig::new();
+        let (link, account) = (rig.link(), Arc::clone(&rig.session().account));
+        for what in [Resource::Answers, Resource::Requests] {
+            let held = Room::try_take((&link.account, &account), what, 1 << 20);
+            assert!(held.is_some());
+            let all = account.try_take(what, account.left(what)).unwrap();
+            let mut other = pin!(account.take(what, 1));
+            assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            let session = Arc::clone(rig.session());
+            link.add_channel(Arc::new(Channel { session, signing: None }));
+            assert!(link.is_wanted(what));
+            link.remove_channel(rig.session().id);
+            assert!(link.is_wanted(what), "{what:?}");
+            drop((held, all));
+            assert!(!link.is_wanted(what), "it holds nothing");
+        }
+    }
+}

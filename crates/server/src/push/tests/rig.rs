@@ -351,6 +351,15 @@ impl Rig {
         command: Command,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Vec<u8>, NtStatus> {
+        let mut call = self.call(command, body);
+        let mut out = Vec::new();
+        Header { flags: HeaderFlags::RESPONSE, ..call.header }.emit(&mut out);
+        crate::dispatch::dispatch(&mut call, &mut out).await?;
+        Ok(out)
+    }
+
+    /// A request as the dispatcher gets it.
+    pub(crate) fn call(&self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Call {
         let id = self.next_message.fetch_add(1, Ordering::Relaxed);
         let mut header = Header::request(command, MessageId(id));
         header.flags |= HeaderFlags::SIGNED;
@@ -361,7 +370,7 @@ impl Rig {
         header.emit(&mut frame);
         body(&mut frame);
         let range = 0..frame.len();
-        let mut call = Call {
+        Call {
             core: Arc::clone(&self.core),
             link: Arc::clone(&self.link),
             header,
@@ -376,11 +385,7 @@ impl Rig {
             under_way: None,
             prepared: None,
             breaks_wait: None,
-        };
-        let mut out = Vec::new();
-        Header { flags: HeaderFlags::RESPONSE, ..header }.emit(&mut out);
-        crate::dispatch::dispatch(&mut call, &mut out).await?;
-        Ok(out)
+        }
     }
 
     pub(crate) fn size(&self, name: &str) -> u64 {
