@@ -131,8 +131,8 @@ impl Client {
         Ok(block(py, asked)?.map(|(volume, file)| (volume, file.to_vec())))
     }
 
-    /// Raises what a rename that replaces the file of a path would: it is a directory, or somebody has it open and does not let
-    /// it go. Nothing, where nothing is there. Of a symbolic link it is asked what it leads to.
+    /// Raises what can be known beforehand of a rename that replaces the file of a path: it is a directory, or somebody has it open
+    /// and lets nobody delete it. Nothing, where nothing is there. Of a symbolic link it is asked what it leads to.
     fn check_replaceable(&self, py: Python<'_>, path: &str) -> PyResult<()> {
         let client = self.inner(py)?;
         let options = OpenOptions {

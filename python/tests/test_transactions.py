@@ -94,6 +94,12 @@ def test_a_transaction_that_fails_while_it_names_says_what_has_its_name(moved, m
         for name in "abc":
             fs.pipe(f"/data/{name}", b"new")
     assert "/data/a" in caught.value.__notes__[0] and moved.found() == {"a": "new"}
+    # So does a file that somebody reads: what is given a name before it stays.
+    monkeypatch.undo()
+    with fs.open("/data/a", "rb"), pytest.raises(PermissionError) as caught, fs.transaction:
+        for name in "bac":
+            fs.pipe(f"/data/{name}", b"newer")
+    assert caught.value.__notes__[0].endswith(": /data/b") and moved.found() == {"a": "new", "b": "newer"}
     # What cannot be discarded takes the place of no error.
     monkeypatch.setattr(LandfastFile, "discard", lambda file: (_ for _ in ()).throw(OSError("gone")))
     with caplog.at_level(logging.WARNING), pytest.raises(KeyError), fs.transaction:

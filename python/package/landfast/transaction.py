@@ -1,8 +1,8 @@
 """Transactions of the fsspec file system: files that get their names together.
 
-    1. each file is whole and closed     2. each name is looked at: a directory, a file that somebody does not let go, two names
-                                            that are one for the server
-    3. each file gets its name, in their order
+    1. each file is whole and closed     2. each name is looked at: a directory, a file that somebody has open and lets nobody
+                                            delete, two names that are one for the server
+    3. each file gets its name, in their order: not that of a file that somebody has open
 
 What fails in 1 or 2 has given no name to anything. What fails in 3 leaves the names that were given before it. In each case the
 rest is discarded and the transaction has ended: fsspec before 2026.9 leaves it under way, and then the process writes files that
