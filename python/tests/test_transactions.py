@@ -117,6 +117,13 @@ def test_no_file_is_opened_in_a_transaction_that_nobody_ends(moved):
     with pytest.raises(RuntimeError, match="under way"), fs.transaction:
         fs.start_transaction()
     assert moved.found() == {}
+    fs.start_transaction()
+    fs.pipe("/data/outer", b"outer")
+    with pytest.raises(RuntimeError, match="under way"), fs.transaction:
+        pass
+    fs.end_transaction()
+    assert moved.found() == {"outer": "outer"}
+    fs.rm("/data/outer")
     ended = fs.transaction
     for name in ("one", "two"):
         with ended:

@@ -44,7 +44,7 @@ class WholeFiles(Transaction):
     def start(self) -> None:
         fs = self.fs
         # fsspec would forget the files of the first.
-        if self._has_begun or (fs._intrans and fs._transaction not in (None, self)):
+        if self._has_begun or self.files or (fs._intrans and fs._transaction not in (None, self)):
             raise RuntimeError("a transaction is under way: end it first")
         self.files = _Parts(fs)
         fs._transaction, fs._intrans, self._has_begun = self, True, True
@@ -85,6 +85,8 @@ def _discard(files: list[LandfastFile]) -> None:
     for file in files:
         try:
             file.discard()
+        except FileNotFoundError:
+            pass  # its name came, and the answer did not
         except OSError as error:
             logger.warning("%s: what a transaction wrote stays under another name: %s", file.path, error)
             failure = failure or error
