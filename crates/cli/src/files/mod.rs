@@ -79,7 +79,7 @@ async fn check_spelling(
             // What is not there has no spelling, nor has a link that leads nowhere.
             Err(_) => None,
         };
-        let is_spelled = |spelled: &String| last_name(spelled) == PathBuf::from(asked);
+        let is_spelled = |spelled: &String| last_name(spelled).as_os_str() == asked;
         if !spelled.as_ref().is_some_and(is_spelled) && is_ambiguous(client, &above, asked).await {
             let why = "several names there differ from it by case alone: spell it as one of them, landfast ls shows them";
             return Err(Failure::Unfit { action, what: url.to_string(), why });
