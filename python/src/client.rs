@@ -1,9 +1,10 @@
 //! A session on one share.
 
-use client::blocking;
+use client::{ErrorKind, OpenOptions, blocking};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use smb::create::{AccessMask, CreateOptions};
 
 use crate::arguments::{address, entry_dict, mapping, mark_link, opening, stat_dict};
 use crate::errors::{self, Fault};
@@ -130,6 +131,25 @@ impl Client {
         Ok(block(py, asked)?.map(|(volume, file)| (volume, file.to_vec())))
     }
 
+    /// Raises what can be known beforehand of a rename that replaces the file of a path: it is a directory, or somebody has it open
+    /// and lets nobody delete it. Nothing, where nothing is there. Of a symbolic link it is asked what it leads to.
+    fn check_replaceable(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let client = self.inner(py)?;
+        let options = OpenOptions {
+            access: AccessMask::DELETE,
+            options: CreateOptions::NON_DIRECTORY_FILE,
+            ..OpenOptions::attributes()
+        };
+        let looking = async {
+            match client.open(path, &options).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+                Ok(file) => file.close().await,
+            }
+        };
+        block(py, async { looking.await.map_err(Fault::client(path)) })
+    }
+
     /// Makes a directory.
     fn mkdir(&self, py: Python<'_>, path: &str) -> PyResult<()> {
         let client = self.inner(py)?;
@@ -180,6 +200,12 @@ impl Client {
         let client = self.client.take(py)?;
         py.detach(|| drop(client));
         Ok(())
+    }
+
+    /// Whether its connection was lost: every call fails from now on, and those of its files too.
+    #[getter]
+    fn has_ended(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.inner(py)?.has_ended())
     }
 
     /// Whether the session was ended.

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use tokio::sync::oneshot;
 
 use crate::arguments::stat_dict;
+use crate::behind;
 use crate::buffers::{Source, Target};
 use crate::errors::{self, Fault};
 use crate::runtime::{self, Kept, block};
@@ -65,30 +66,10 @@ impl File {
     }
 
     /// Writes all bytes of a buffer at the end of the file, and gives the offset where they are. Of several programs that append
-    /// so, none writes where another does: each locks a byte far behind the file meanwhile. Ctrl-C ends the wait for the lock;
-    /// an append that writes ends first, and Ctrl-C comes behind it: its caller would write the same bytes again.
+    /// so, none writes where another does: each locks a byte far behind the file meanwhile. What a signal's handler raises
+    /// (Ctrl-C) ends the wait for the lock; an append that writes ends first, and the exception comes behind its return.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let (file, source) = (self.inner(py)?, Source::of(data)?);
-        // Copied: a caller that Ctrl-C takes away takes its buffer along, and the append goes on without them.
-        let bytes = source.bytes().to_vec();
-        let runtime = runtime::shared()?;
-        let (outcome, mut answer) = oneshot::channel();
-        let has_begun = Arc::new(OnceLock::new());
-        runtime.spawn(append(file, bytes, (Arc::clone(&has_begun), outcome)));
-        let (appended, interrupt) = match block(py, async { Ok((&mut answer).await.ok()) }) {
-            Ok(appended) => (appended, None),
-            // The first to say decides whether it writes.
-            Err(interrupt) if has_begun.set(false).is_ok() => return Err(interrupt),
-            Err(interrupt) => (py.detach(|| answer.blocking_recv().ok()), Some(interrupt)),
-        };
-        let appended = appended.ok_or_else(errors::internal)?;
-        let end = appended.map_err(|error| Fault::client(&self.path)(error).raise(py))?;
-        if interrupt.is_some() {
-            // Behind the return of this call: the buffer that it came from is empty then.
-            let signal = py.import("signal")?;
-            signal.call_method1("raise_signal", (signal.getattr("SIGINT")?,))?;
-        }
-        Ok(end)
+        self.append_all(py, data).map(|(at, _)| at)
     }
 
     /// Returns when every write that was answered before is durable, in the class of the server's medium.
@@ -193,4 +174,52 @@ impl File {
     fn inner(&self, py: Python<'_>) -> PyResult<Arc<client::File>> {
         self.file.with(py, |file| Arc::clone(file))
     }
+
+    /// Where the bytes are, and how many.
+    fn append_all(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(u64, usize)> {
+        let (file, source) = (self.inner(py)?, Source::of(data)?);
+        // Copied: a caller that a signal takes away takes its buffer along, and the append goes on without them.
+        let bytes = source.bytes().to_vec();
+        let len = bytes.len();
+        let runtime = runtime::shared()?;
+        let (outcome, mut answer) = oneshot::channel();
+        let has_begun = Arc::new(OnceLock::new());
+        runtime.spawn(append(file, bytes, (Arc::clone(&has_begun), outcome)));
+        let (appended, raised) = match block(py, async { Ok((&mut answer).await.ok()) }) {
+            Ok(appended) => (appended, None),
+            // The first to say decides whether it writes.
+            Err(raised) if has_begun.set(false).is_ok() => return Err(raised),
+            // What other signals raise meanwhile is Python's to keep.
+            Err(raised) => (py.detach(|| answer.blocking_recv().ok()), Some(raised)),
+        };
+        let appended = appended.ok_or_else(errors::internal);
+        let appended = appended
+            .and_then(|ended| ended.map_err(|error| Fault::client(&self.path)(error).raise(py)));
+        match (appended, raised) {
+            (Ok(at), Some(raised)) => behind::raise(py, raised).map(|()| (at, len)),
+            (Err(failed), Some(raised)) => {
+                raised.set_context(py, Some(failed));
+                Err(raised)
+            }
+            (appended, None) => appended.map(|at| (at, len)),
+        }
+    }
+}
+
+/// `write` of `landfast.raw.RawFile`. No frame of Python lies between an append and Python's buffer: an exception that came
+/// there would leave the buffer full of what is in the file already, and its close would write that once more.
+#[pyfunction]
+pub(crate) fn write_raw(raw: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let py = raw.py();
+    let appends = raw.call_method0("_begin_write")?.extract::<bool>()?;
+    let file = raw.getattr("_file")?.cast_into::<File>()?;
+    let (at, written) = if appends {
+        file.get().append_all(py, data)?
+    } else {
+        let at = raw.getattr("_position")?.extract()?;
+        (at, file.get().write_at(py, at, data)?)
+    };
+    let written_to = u64::try_from(written).map_or(u64::MAX, |written| at.saturating_add(written));
+    raw.setattr("_position", written_to)?;
+    Ok(written)
 }

@@ -3,6 +3,7 @@
 //! Nothing here waits: the runtime of [`runtime`](crate::runtime) carries out the calls, and a thread of its own drives each
 //! region. A future that is cancelled cancels nothing that was handed over.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,11 +12,12 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3::{IntoPyObjectExt, PyClass};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::arguments::{address, entry_dict, mapping, opening, stat_dict};
 use crate::buffers::{Source, Target};
 use crate::errors::{self, Fault};
-use crate::promise::promise;
+use crate::promise::{promise, promise_of};
 use crate::region::takes_commits;
 use crate::runtime::{Kept, Lent};
 
@@ -58,9 +60,7 @@ impl AsyncClient {
         let named = path.clone();
         let opening =
             async move { client.open(&path, &options).await.map_err(Fault::client(&path)) };
-        promise(py, opening, move |py, file| {
-            object(py, AsyncFile { file: Kept::new(Arc::new(file)), path: named })
-        })
+        promise(py, opening, move |py, file| object(py, AsyncFile::new(file, named)))
     }
 
     /// See `Client.map`.
@@ -180,11 +180,12 @@ impl AsyncClient {
     }
 }
 
-/// An open file.
+/// An open file. Calls that are under way at a time have no order: await a write before the flush that is to cover it.
 #[pyclass(frozen, module = "landfast.aio")]
 #[derive(Debug)]
 pub(crate) struct AsyncFile {
     file: Kept<Arc<client::File>>,
+    calls: Arc<RwLock<()>>,
     #[pyo3(get)]
     path: String,
 }
@@ -270,12 +271,14 @@ impl AsyncFile {
         promise(py, work, nothing)
     }
 
-    /// See `File.close`.
+    /// See `File.close`. It waits for the calls that were made before it.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let file = self.file.take(py)?.and_then(Arc::into_inner);
-        let path = self.path.clone();
+        let file = self.file.take(py)?;
+        let (path, calls) = (self.path.clone(), Arc::clone(&self.calls));
         let work = async move {
-            match file {
+            // None comes any more.
+            let _ended = calls.write().await;
+            match file.and_then(Arc::into_inner) {
                 Some(file) => file.close().await.map_err(Fault::client(&path)),
                 None => Ok(()),
             }
@@ -285,12 +288,35 @@ impl AsyncFile {
 }
 
 impl AsyncFile {
-    fn inner(&self, py: Python<'_>) -> PyResult<(Arc<client::File>, String)> {
-        Ok((self.file.with(py, |file| Arc::clone(file))?, self.path.clone()))
+    fn new(file: client::File, path: String) -> Self {
+        Self { file: Kept::new(Arc::new(file)), calls: Arc::default(), path }
+    }
+
+    fn inner(&self, py: Python<'_>) -> PyResult<(Used, String)> {
+        let file = self.file.with(py, |file| Arc::clone(file))?;
+        // Only a close excludes calls, and it has taken the file.
+        let call = Arc::clone(&self.calls).try_read_owned().map_err(|_| errors::closed())?;
+        Ok((Used { file, _call: call }, self.path.clone()))
     }
 }
 
-/// A mapped region that tasks share. Its calls are carried out in the order in which they were made.
+/// A file in the hands of a call, which lets go of the file before it says so.
+#[derive(Debug)]
+struct Used {
+    file: Arc<client::File>,
+    _call: OwnedRwLockReadGuard<()>,
+}
+
+impl Deref for Used {
+    type Target = client::File;
+
+    fn deref(&self) -> &client::File {
+        &self.file
+    }
+}
+
+/// A mapped region that tasks share. Its calls are carried out in the order in which they were made, awaited or not. A read
+/// sees every write before it, and may see some that were made behind it and before it was done.
 #[pyclass(frozen, module = "landfast.aio")]
 #[derive(Debug)]
 pub(crate) struct AsyncRegion {
@@ -313,7 +339,7 @@ impl AsyncRegion {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = Source::of(data)?.bytes().to_vec();
         let region = self.changing(py)?;
-        self.promise(py, async move { region.write(offset, bytes).await }, nothing)
+        self.promise(py, || region.write(offset, bytes), nothing)
     }
 
     /// See `Region.commit`.
@@ -326,7 +352,7 @@ impl AsyncRegion {
     ) -> PyResult<Bound<'py, PyAny>> {
         let length = length.unwrap_or_else(|| self.length.saturating_sub(offset));
         let region = self.inner(py)?;
-        self.promise(py, async move { region.commit(offset, length).await }, nothing)
+        self.promise(py, || region.commit(offset, length), nothing)
     }
 
     /// See `Region.write_commit`. The bytes are copied by the call.
@@ -338,7 +364,7 @@ impl AsyncRegion {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = Source::of(data)?.bytes().to_vec();
         let region = self.changing(py)?;
-        self.promise(py, async move { region.write_commit(offset, bytes).await }, nothing)
+        self.promise(py, || region.write_commit(offset, bytes), nothing)
     }
 
     /// See `Region.read`.
@@ -349,9 +375,11 @@ impl AsyncRegion {
         length: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, async move { region.read(offset, length).await }, |py, bytes| {
-            Ok(PyBytes::new(py, &bytes).into_any().unbind())
-        })
+        self.promise(
+            py,
+            || region.read(offset, length),
+            |py, bytes| Ok(PyBytes::new(py, &bytes).into_any().unbind()),
+        )
     }
 
     /// See `Region.atomic_write`.
@@ -362,7 +390,7 @@ impl AsyncRegion {
         value: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let region = self.changing(py)?;
-        self.promise(py, async move { region.atomic_write(offset, value).await }, nothing)
+        self.promise(py, || region.atomic_write(offset, value), nothing)
     }
 
     /// See `Region.verify`.
@@ -373,26 +401,26 @@ impl AsyncRegion {
         length: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, async move { region.verify(offset, length).await }, |py, crc| {
-            object_of(py, crc)
-        })
+        self.promise(py, || region.verify(offset, length), |py, crc| object_of(py, crc))
     }
 
     /// See `Region.state`.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, async move { region.path().await }, |py, path| {
-            object_of(py, path.to_string())
-        })
+        self.promise(py, || region.path(), |py, path| object_of(py, path.to_string()))
     }
 
     /// See `Region.lost`.
     fn lost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, async move { region.lost().await }, |py, lost| {
-            let ranges: Vec<_> = lost.iter().map(|range| (range.start, range.end)).collect();
-            object_of(py, ranges)
-        })
+        self.promise(
+            py,
+            || region.lost(),
+            |py, lost| {
+                let ranges: Vec<_> = lost.iter().map(|range| (range.start, range.end)).collect();
+                object_of(py, ranges)
+            },
+        )
     }
 
     /// Gives the region back when the calls that were made have ended: what was written is visible then, and the server has let
@@ -405,7 +433,7 @@ impl AsyncRegion {
             let closed = region.close().await;
             shown.and(closed)
         };
-        self.promise(py, work, nothing)
+        self.promise(py, || work, nothing)
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
@@ -434,7 +462,7 @@ impl AsyncRegion {
             // The exception of a block is the one to report.
             if ends_well { settled.and(closed) } else { Ok(()) }
         };
-        self.promise(py, work, nothing)
+        self.promise(py, || work, nothing)
     }
 
     fn __len__(&self) -> usize {
@@ -459,14 +487,22 @@ impl AsyncRegion {
         Ok(region)
     }
 
-    fn promise<'py, T: Send + 'static>(
+    /// Hands a request over, by `ask`, before it returns: later calls come behind it.
+    fn promise<'py, T: Send + 'static, W>(
         &self,
         py: Python<'py>,
-        work: impl Future<Output = Result<T, RegionError>> + Send + 'static,
+        ask: impl FnOnce() -> W,
         make: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        W: Future<Output = Result<T, RegionError>> + Send + 'static,
+    {
         let fault = Fault::region(&self.path);
-        promise(py, async move { work.await.map_err(fault) }, make)
+        let ask = || {
+            let answer = ask();
+            async move { answer.await.map_err(fault) }
+        };
+        promise_of(py, ask, make)
     }
 }
 

@@ -9,9 +9,11 @@
 //!
 //! - [`runtime`]: one runtime for the process; what was opened before a fork is refused after it.
 //! - [`buffers`]: memory of Python objects, without a copy.
+//! - [`behind`]: exceptions that wait until a call has returned.
 //! - [`promise`]: a future of asyncio that a task of the runtime settles.
 
 mod arguments;
+mod behind;
 mod buffers;
 mod client;
 mod errors;
@@ -34,7 +36,7 @@ mod _landfast {
     #[pymodule_export]
     use super::errors::{LandfastError, RegionBroken};
     #[pymodule_export]
-    use super::file::File;
+    use super::file::{File, write_raw};
     #[pymodule_export]
     use super::later::{AsyncClient, AsyncFile, AsyncRegion};
     #[pymodule_export]

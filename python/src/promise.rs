@@ -18,11 +18,24 @@ pub(crate) fn promise<'py, T: Send + 'static>(
     work: impl Future<Output = Result<T, Fault>> + Send + 'static,
     make: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
+    promise_of(py, || work, make)
+}
+
+/// As [`promise`], of work that `begin` begins before the call returns: tasks of the runtime run in no order.
+pub(crate) fn promise_of<'py, T: Send + 'static, W>(
+    py: Python<'py>,
+    begin: impl FnOnce() -> W,
+    make: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+) -> PyResult<Bound<'py, PyAny>>
+where
+    W: Future<Output = Result<T, Fault>> + Send + 'static,
+{
     let runtime = runtime::shared()?;
     let event_loop = py.import("asyncio")?.call_method0("get_running_loop")?;
     let future = event_loop.call_method0("create_future")?;
     let promise =
         Promise { event_loop: event_loop.unbind(), future: Some(future.clone().unbind()) };
+    let work = begin();
     runtime.spawn(async move {
         let outcome = work.await;
         promise.keep(|py| match outcome {

@@ -2,11 +2,6 @@
 
 import os
 import pickle
-import signal
-import socket
-import subprocess
-import sys
-import threading
 
 import numpy
 import pytest
@@ -106,26 +101,6 @@ def test_python_files_have_text_lines_and_positions(client):
     client.remove("text.txt")
 
 
-def test_lines_appended_by_two_programs_are_all_there(server, client):
-    program = (
-        "import sys, landfast\n"
-        "with landfast.connect(sys.argv[1]) as client:\n"
-        "    with landfast.open(client, 'lines.txt', 'ab', buffering=0) as file:\n"
-        "        for number in range(100):\n"
-        "            file.write(f'{sys.argv[2]} {number}\\n'.encode())\n"
-    )
-    names = ("one", "two")
-    programs = [subprocess.Popen([sys.executable, "-c", program, server.url, name]) for name in names]
-    assert [one.wait(timeout=120) for one in programs] == [0, 0]
-    with landfast.open(client, "lines.txt") as file:
-        lines = file.read().decode().splitlines()
-    assert sorted(lines) == sorted(f"{name} {number}" for name in names for number in range(100))
-    with landfast.open(client, "lines.txt", "ab", buffering=0) as file:
-        before = file.tell()
-        assert file.write(numpy.zeros(3, dtype="<u4")) == 12 and file.tell() == before + 12
-    client.remove("lines.txt")
-
-
 def test_links_are_seen_where_they_are_not_followed(server, client):
     client.mkdir("linked")
     os.symlink("linked", f"{server.directory}/link")
@@ -163,74 +138,3 @@ def test_a_child_of_a_fork_is_told_to_connect_again(server, client):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert file.read_at(0, 6) == b"parent"
     client.remove("forked.txt")
-
-
-class Holding:
-    """A relay to a server that holds answers back while it is told to."""
-
-    def __init__(self, address):
-        host, port = address.split(":")
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.goes_on, self.held = threading.Event(), threading.Event()
-        self.goes_on.set()
-        self.target = (host, int(port))
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self.target)
-            threading.Thread(target=self.relay, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self.relay, args=(server, client, True), daemon=True).start()
-
-    def relay(self, source, target, is_answer):
-        try:
-            while piece := source.recv(1 << 16):
-                if is_answer and not self.goes_on.is_set():
-                    self.held.set()
-                    self.goes_on.wait()
-                target.sendall(piece)
-        except OSError:
-            pass
-        finally:
-            target.close()
-
-
-def test_an_append_that_is_interrupted_while_it_locks_holds_no_lock(server, client):
-    relay = Holding(server.address)
-    with landfast.connect(server.url.replace(server.address, relay.address)) as slow:
-        file = slow.open("interrupted.log", "ab")
-        file.append(b"one\n")
-        relay.goes_on.clear()
-
-        def interrupt():
-            # The server has granted the lock, and nobody knows.
-            relay.held.wait()
-            signal.raise_signal(signal.SIGINT)
-
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            file.append(b"two\n")
-        relay.goes_on.set()
-        ended = []
-
-        def append():
-            with client.open("interrupted.log", "ab") as other:
-                other.append(b"three\n")
-            file.append(b"four\n")
-            ended.append(True)
-
-        # A thread, so that a lock that is left ends the test.
-        thread = threading.Thread(target=append, daemon=True)
-        thread.start()
-        thread.join(30)
-        assert ended
-        file.close()
-    relay.listener.close()
-    with client.open("interrupted.log") as file:
-        assert file.read_at(0, 100) == b"one\nthree\nfour\n"
-    client.remove("interrupted.log")

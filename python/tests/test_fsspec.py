@@ -238,3 +238,103 @@ def test_a_name_with_brackets_is_that_file_and_no_other(fs, tmp_path):
     fs.rm("/data/dir[1]", recursive=True)
     assert fs.find("/data/dir1") == ["/data/dir1/a"]
     fs.rm(["/data/dir1", "/data/copy", "/data/copied.txt"], recursive=True)
+
+
+def test_what_a_listing_does_not_show_is_not_removed(fs, server):
+    top = f"{server.directory}/Mail"
+    os.makedirs(f"{top}/cur")
+    for name in ("plain", "170.host:2,S"):
+        with open(f"{top}/cur/{name}", "w") as file:
+            file.write(name)
+    assert fs.ls("/data/Mail/cur", detail=False) == ["/data/Mail/cur/plain"]
+    for tree in ("/data/Mail", "/data/Mail/cur"):
+        with pytest.raises(OSError, match="170.host:2,S") as caught:
+            fs.rm(tree, recursive=True)
+        assert caught.value.errno == 39 and caught.value.filename == "/data/Mail/cur"
+    assert sorted(os.listdir(f"{top}/cur")) == ["170.host:2,S", "plain"]
+    os.unlink(f"{top}/cur/170.host:2,S")
+    fs.rm("/data/Mail", recursive=True)
+    assert not os.path.exists(top)
+
+
+def test_a_name_with_a_colon_or_backslash_is_refused_and_writes_no_stream(fs, server, tmp_path):
+    fs.mkdir("/data/signs")
+    for sign in ":\\":
+        local = tmp_path / f"run{sign}1"
+        local.write_text("precious")
+        path = f"/data/signs/run{sign}1"
+        for call in (
+            lambda: fs.put(str(local), "/data/signs/"),
+            lambda: fs.put(str(tmp_path), "/data/signs/tree", recursive=True),
+            lambda: fs.pipe(path, b"precious"),
+            lambda: fs.open(path, "wb"),
+            lambda: fs.cp("/data/signs/there", path),
+            lambda: fs.mv("/data/signs/there", path),
+            lambda: fs.mkdir(path),
+        ):
+            fs.pipe("/data/signs/there", b"there")
+            with pytest.raises(ValueError, match="colon or backslash"):
+                call()
+        local.unlink()
+    assert os.listdir(f"{server.directory}/signs") == ["there"]
+    fs.rm("/data/signs", recursive=True)
+
+
+def test_a_removal_that_is_not_recursive_removes_no_directory(fs, server):
+    fs.makedirs("/data/flat/empty")
+    fs.pipe("/data/flat/file", b"x")
+    os.symlink("empty", f"{server.directory}/flat/link")
+    os.symlink("nowhere", f"{server.directory}/flat/nowhere")
+    for path in ("/data/flat/empty", "/data/flat/e*", ["/data/flat/empty"]):
+        with pytest.raises(IsADirectoryError):
+            fs.rm(path)
+    fs.rm("/data/flat/link")
+    fs.rm("/data/flat/nowhere")
+    assert sorted(os.listdir(f"{server.directory}/flat")) == ["empty", "file"]
+    fs.rm("/data/flat", recursive=True)
+
+
+def test_a_link_to_a_directory_above_ends_no_copy(fs, server, tmp_path):
+    fs.makedirs("/data/round/deep")
+    fs.pipe("/data/round/deep/file", b"x")
+    for name in ("one", "two"):
+        os.symlink("..", f"{server.directory}/round/deep/{name}")
+    os.symlink("deep", f"{server.directory}/round/again")
+    files = ["again/file", "deep/file"]
+    assert fs.find("/data/round") == [f"/data/round/{name}" for name in files]
+    fs.cp("/data/round", "/data/copy", recursive=True)
+    fs.get("/data/round", str(tmp_path / "got"), recursive=True)
+    assert fs.find("/data/copy") == [f"/data/copy/{name}" for name in files]
+    assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("file")) == files
+    fs.rm(["/data/round", "/data/copy"], recursive=True)
+
+
+def test_a_file_system_connects_again_after_its_server_was_away(tmp_path, another_server):
+    server = another_server(tmp_path)
+    fs = LandfastFileSystem(**options_of(server))
+    fs.pipe("/data/x", b"x")
+    server.stop()
+    with pytest.raises(ConnectionError):
+        fs.cat_file("/data/x")
+    again = another_server(tmp_path, listen=server.address)
+    try:
+        assert fs.cat_file("/data/x") == b"x"
+    finally:
+        again.stop()
+
+
+def test_a_name_that_could_be_either_of_two_is_not_removed(fs, server):
+    top = f"{server.directory}/either"
+    os.makedirs(f"{top}/deep/er")
+    os.symlink("deep/er", f"{top}/link")
+    for name in ("Both", "both", "One"):
+        with open(f"{top}/deep/er/{name}", "w") as file:
+            file.write(name)
+    for path in ("/data/either/deep/er/BOTH", "/data/either/link/BOTH"):
+        for recursive in (False, True):
+            with pytest.raises(FileNotFoundError, match="case alone"):
+                fs.rm(path, recursive=recursive)
+    fs.rm("/data/either/DEEP/er/both")
+    fs.rm("/data/either/link/ONE")
+    assert os.listdir(f"{top}/deep/er") == ["Both"]
+    fs.rm("/data/either", recursive=True)

@@ -11,50 +11,6 @@ import pytest
 from landfast.fs import LandfastFileSystem
 
 
-class Moved:
-    """A server of three shares: two lie apart, and `again` is the first once more."""
-
-    def __init__(self, server, first, second):
-        host, port = server.address.split(":")
-        self.fs = LandfastFileSystem(host=host, port=int(port), username="tester", skip_instance_cache=True)
-        self.first, self.second = first, second
-
-    def lay(self, files):
-        for name, text in files.items():
-            path = self.first / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    def found(self, top=None):
-        """Each file with its text, each link with its target, each empty directory."""
-        top, found = top or self.first, {}
-        for directory, directories, files in os.walk(top):
-            for name in files + directories:
-                path = os.path.join(directory, name)
-                short = os.path.relpath(path, top)
-                if short.startswith(".landfast-streams"):
-                    continue
-                if os.path.islink(path):
-                    found[short] = f"-> {os.readlink(path)}"
-                elif os.path.isfile(path):
-                    found[short] = open(path).read()
-                elif not os.listdir(path):
-                    found[short] = None
-        return found
-
-
-@pytest.fixture
-def moved(tmp_path, another_server):
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    server = another_server(first, "--share", f"two={second}", "--share", f"again={first}")
-    try:
-        yield Moved(server, first, second)
-    finally:
-        server.stop()
-
-
 TREE = {"t/f": "f", "t/sub/g": "g"}
 
 
@@ -240,3 +196,13 @@ def synced(server):
     with urllib.request.urlopen(f"http://{server.metrics}/metrics") as answer:
         found = re.search(r"^landfast_directories_synced\S* (\d+)", answer.read().decode(), re.MULTILINE)
     return int(found.group(1))
+
+
+def test_a_move_onto_a_directory_is_refused_before_anything_is_moved(moved):
+    files = {"a": "a", "b": "b", "d/b/f": "f"}
+    moved.lay(files)
+    for share in ("data", "two"):
+        (moved.second / "d" / "b").mkdir(parents=True, exist_ok=True)
+        with pytest.raises(FileExistsError, match="directory"):
+            moved.fs.mv(["/data/a", "/data/b"], f"/{share}/d/")
+        assert moved.found() == files and moved.found(moved.second) == {"d/b": None}

@@ -263,8 +263,8 @@ fn hint_of_file(source: &io::Error) -> Option<&'static str> {
              instead; landfast get URL - > FILE writes in place",
         ),
         io::ErrorKind::PermissionDenied if run_as::is_handed_over() => Some(
-            "it is read as the user of run_as, not as root: chown it to root and a group of that user, and chmod 640; a file \
-             with passwords to that user, and chmod 600",
+            "it is read as the user of run_as, not as root: chown it to root and a group of that user, and chmod 640; a users \
+             file or keytab to that user, and chmod 600",
         ),
         _ => None,
     }

@@ -121,7 +121,8 @@ fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let config = next_start(settings, options)?;
     let classes = Server::check(&config)?;
     let store = crate::store::serve::look(&options.store)?;
-    settings.shares.iter().try_for_each(SharedVolumes::look)?;
+    let emulates = settings.emulate_persistence;
+    settings.shares.iter().try_for_each(|share| SharedVolumes::look(share, emulates))?;
     warn_of_people(settings, &config.users);
     warn_of_root();
     warn_of_guests(settings);

@@ -256,3 +256,55 @@ fn a_name_that_could_be_either_of_two_is_refused() {
     }
     assert_eq!(names(fixture.share.path()), ["Both", "D", "d"]);
 }
+
+#[test]
+fn put_refuses_a_name_that_could_be_either_of_two() {
+    let fixture = Fixture::start();
+    for directory in ["d", "D"] {
+        std::fs::create_dir(fixture.remote(directory)).unwrap();
+    }
+    for name in ["Both", "both", "d/x", "D/x", "ı", "I"] {
+        std::fs::write(fixture.remote(name), name).unwrap();
+    }
+    for directory in ["One", "Two", "two"] {
+        std::fs::create_dir(fixture.remote(directory)).unwrap();
+    }
+    std::fs::write(fixture.local("n.txt"), "new").unwrap();
+    let put = |name: &str| fixture.run(&["put", "n.txt", &fixture.url(name)]);
+    for name in ["BOTH", "TWO/", "TWO", "TWO/x", "i"] {
+        let output = put(name);
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
+        assert!(said(&output).contains("by case alone"), "{name}: {}", said(&output));
+    }
+    for name in ["Both", "both", "d/x", "D/x", "ı", "I"] {
+        assert_eq!(std::fs::read_to_string(fixture.remote(name)).unwrap(), name);
+    }
+    assert_eq!(names(&fixture.remote("Two")), [""; 0]);
+    assert_eq!(names(&fixture.remote("two")), [""; 0]);
+    for name in ["both", "d/x", "ONE/", "Two/x"] {
+        assert!(put(name).status.success(), "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(fixture.remote("Both")).unwrap(), "Both");
+    assert_eq!(std::fs::read_to_string(fixture.remote("D/x")).unwrap(), "D/x");
+}
+
+#[test]
+fn a_link_on_the_way_changes_nothing_of_a_name_that_could_be_either_of_two() {
+    let fixture = Fixture::start();
+    std::fs::create_dir_all(fixture.remote("deep/er")).unwrap();
+    std::os::unix::fs::symlink("deep/er", fixture.remote("link")).unwrap();
+    for name in ["Both", "both", "one"] {
+        std::fs::write(fixture.remote("deep/er").join(name), name).unwrap();
+    }
+    for command in [&["rm"][..], &["get"], &["put", "n.txt"]] {
+        std::fs::write(fixture.local("n.txt"), "new").unwrap();
+        let output = fixture.run(&[command, &[&fixture.url("link/BOTH")]].concat());
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
+        assert!(said(&output).contains("by case alone"), "{command:?}: {}", said(&output));
+    }
+    for name in ["link/ONE", "LINK/both"] {
+        let output = fixture.run(&["rm", &fixture.url(name)]);
+        assert!(output.status.success(), "{name}: {}", said(&output));
+    }
+    assert_eq!(names(&fixture.remote("deep/er")), ["Both"]);
+}

@@ -87,6 +87,11 @@ impl Client {
         self.tree.connection().negotiated()
     }
 
+    /// Whether the connection has ended: every call fails, and only another client can go on.
+    pub fn has_ended(&self) -> bool {
+        self.tree.connection().has_ended()
+    }
+
     /// Whether requests are signed or encrypted.
     pub fn is_protected(&self) -> bool {
         self.tree.is_protected()

@@ -34,7 +34,7 @@ async def connect(url: str, user: str | None = None, password: str | None = None
 class StoreRegion:
     """A mapped region of a striped store whose calls are awaited: each runs on a thread of the event loop's executor.
 
-    The bytes of a call must not be changed before it is done. A call that is cancelled goes on to its end.
+    Calls that are under way at a time have no order. The bytes of a call must not be changed before it is done. A call that is cancelled goes on to its end.
     """
 
     def __init__(self, region: _StoreRegion) -> None:

@@ -26,14 +26,17 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from fsspec.callbacks import DEFAULT_CALLBACK as NO_CALLBACK
-from fsspec.core import has_magic
+from fsspec.compression import compr
+from fsspec.core import get_compression, has_magic
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from ._landfast import Client
 from .moves import Move
+from .names import Names, Plan, fold, refuse_ambiguous, refuse_equal
 from .raw import BUFFER_SIZE, RawFile
+from .transaction import WholeFiles
 
 __all__ = ["LandfastFile", "LandfastFileSystem"]
 
@@ -43,6 +46,7 @@ class LandfastFileSystem(AbstractFileSystem):
 
     protocol = "landfast"
     root_marker = "/"
+    transaction_type = WholeFiles
 
     def __init__(
         self,
@@ -110,11 +114,14 @@ class LandfastFileSystem(AbstractFileSystem):
         share, _, rest = self._strip_protocol(path)[1:].partition("/")
         if not share:
             raise ValueError("a path begins with the name of a share: the shares of a server are not listed")
+        if ":" in rest or "\\" in rest:
+            # What follows a colon would be a stream of another file, which no listing shows.
+            raise ValueError(f"{path}: a colon or backslash is no part of a name for the server: rename it, or use another sign")
         with self._lock:
             if self._process != os.getpid():
                 self._clients, self._process = {}, os.getpid()
             client = self._clients.get(share)
-            if client is None:
+            if client is None or client.has_ended:
                 address = f"smb://{self._authority}/{quote(share, safe='')}"
                 client = self._clients[share] = Client(address, self.username, self.password)
         return client, rest
@@ -154,6 +161,24 @@ class LandfastFileSystem(AbstractFileSystem):
     def modified(self, path: str) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self.info(path)["mtime"], datetime.timezone.utc)
 
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Any = "omit",
+        _above: tuple[Any, ...] = (),
+        **options: Any,
+    ) -> Any:
+        """As in other file systems of fsspec; a link to a directory above it is listed, and not gone into."""
+        here = None
+        with contextlib.suppress(OSError):
+            client, rest = self._place(path)
+            here = client.identity(rest)
+        if here is None or here not in _above:
+            above = (*_above, here)
+            yield from super().walk(path, maxdepth, topdown, on_error, _above=above, **options)
+
     # Directories
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
@@ -189,7 +214,30 @@ class LandfastFileSystem(AbstractFileSystem):
 
     def rm_file(self, path: str) -> None:
         client, rest = self._place(path)
+        try:
+            refuse_ambiguous(client, rest, self._strip_protocol(path))
+            # A link to a directory is none.
+            is_directory = client.stat(rest)["type"] == "directory" and not self._is_link(client, rest)
+        except OSError:
+            if self._is_link_to_nowhere(client, rest):
+                client.remove(rest, follow=False)
+                return
+            raise
+        if is_directory:
+            raise IsADirectoryError(21, "it is a directory: rmdir, or rm with recursive=True", self._strip_protocol(path))
         client.remove(rest)
+
+    @staticmethod
+    def _is_link(client: Client, rest: str) -> bool:
+        return client.stat(client.spelling(rest), follow=False)["type"] == "link"
+
+    @staticmethod
+    def _is_link_to_nowhere(client: Client, rest: str) -> bool:
+        # Of such a link the server does not say how it is spelled.
+        try:
+            return client.stat(rest, follow=False)["type"] == "link"
+        except OSError:
+            return False
 
     def _rm(self, path: str) -> None:
         self.rm_file(path)
@@ -198,32 +246,36 @@ class LandfastFileSystem(AbstractFileSystem):
         """Removes files, and with ``recursive`` directories. A symbolic link goes, and what it points to stays."""
         # What lies in a directory goes before the directory.
         for name in reversed(self.expand_path(path)):
-            client, rest = self._place(name)
             if recursive:
-                self._rm_tree(client, rest, maxdepth)
+                self._rm_tree(name, maxdepth)
             else:
-                client.remove(rest)
+                self.rm_file(name)
 
-    @staticmethod
-    def _rm_tree(client: Client, rest: str, maxdepth: int | None) -> None:
+    def _rm_tree(self, name: str, maxdepth: int | None) -> None:
+        client, rest = self._place(name)
+        refuse_ambiguous(client, rest, name)
         try:
             top = client.spelling(rest)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             top = rest  # or a link that leads nowhere
-        is_tree = client.stat(top, follow=False)["type"] == "directory"
-        left = [(top, 0, not is_tree)]
+        found = []
+        left = [(top, 0, client.stat(top, follow=False)["type"] == "directory")]
         while left:
-            path, depth, is_empty = left.pop()
-            if is_empty or (maxdepth is not None and depth >= maxdepth):
-                client.remove(path, follow=False)
+            path, depth, is_directory = left.pop()
+            found.append(path)
+            if not is_directory or (maxdepth is not None and depth >= maxdepth):
                 continue
-            left.append((path, depth, True))
+            shown = {entry["name"] for entry in client.list(path)}
             for entry in client.list(path, follow=False):
                 below = f"{path}/{entry['name']}" if path else entry["name"]
-                if entry["type"] == "directory":
-                    left.append((below, depth + 1, False))
-                else:
-                    client.remove(below, follow=False)
+                # A copy would have left it out.
+                if entry["type"] != "link" and entry["name"] not in shown:
+                    why = f"it holds {entry['name']!r}, a name that Linux programs alone can use: nothing is removed"
+                    raise OSError(39, why, f"{name}{path[len(top) :]}")
+                left.append((below, depth + 1, entry["type"] == "directory"))
+        # Each directory stands before what lies in it.
+        for path in reversed(found):
+            client.remove(path, follow=False)
 
     def expand_path(
         self,
@@ -282,7 +334,12 @@ class LandfastFileSystem(AbstractFileSystem):
             is_there = path2.endswith("/") or self.isdir(path2)
             path1, path2 = self._named_targets(path1, path2, recursive, maxdepth, is_there)
             recursive, maxdepth = False, None
-        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error=on_error, **options)
+        plan = Plan(self)
+        AbstractFileSystem.copy(plan, path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+        Names(self).refuse_meetings(plan.pairs, self.isdir)
+        sources, targets = _apart(plan.pairs)
+        on_error = on_error or ("ignore" if recursive else "raise")
+        super().copy(sources, targets, on_error=on_error, **options)
 
     def get(
         self,
@@ -297,7 +354,11 @@ class LandfastFileSystem(AbstractFileSystem):
             is_there = lpath.endswith("/") or os.path.isdir(lpath)
             rpath, lpath = self._named_targets(rpath, lpath, recursive, maxdepth, is_there)
             recursive, maxdepth = False, None
-        super().get(rpath, lpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **options)
+        plan = Plan(self)
+        AbstractFileSystem.get(plan, rpath, lpath, recursive=recursive, maxdepth=maxdepth, **options)
+        refuse_equal(plan.pairs, self.isdir)
+        sources, targets = _apart(plan.pairs)
+        super().get(sources, targets, callback=callback, **options)
 
     def _refuse_same(self, path1: str, path2: str) -> None:
         """Emptying the target of a copy would empty the source, by whatever name or share both are reached."""
@@ -312,14 +373,15 @@ class LandfastFileSystem(AbstractFileSystem):
             raise shutil.SameFileError(f"{self._strip_protocol(path1)} and {self._strip_protocol(path2)} are the same file")
 
     def _refuse_other_spelling(self, path: str) -> None:
-        """Two files of a local tree may differ by case alone, and a server ignores it: one would replace the other."""
+        """Two paths may differ by case alone, and a server ignores it: one file would replace the other."""
         client, rest = self._place(path)
-        name = rest.rsplit("/", 1)[-1]
         try:
-            there = client.spelling(rest).rsplit("/", 1)[-1]
+            there = client.spelling(rest)
         except (FileNotFoundError, NotADirectoryError):
             return
-        if there != name:
+        # A directory that is a link has another name there.
+        is_other = there != rest and fold(there) == fold(rest)
+        if is_other or there.rsplit("/", 1)[-1] != rest.rsplit("/", 1)[-1]:
             raise FileExistsError(17, f"the server has it as {there!r}, and ignores case", self._strip_protocol(path))
 
     def put(
@@ -347,7 +409,11 @@ class LandfastFileSystem(AbstractFileSystem):
             names = sorted(set(names))
             lpath, rpath = names, [base + name[len(source) :] for name in names]
             recursive, maxdepth = False, None
-        super().put(lpath, rpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **options)
+        plan = Plan(self)
+        AbstractFileSystem.put(plan, lpath, rpath, recursive=recursive, maxdepth=maxdepth, **options)
+        Names(self).refuse_meetings(plan.pairs, os.path.isdir)
+        sources, targets = _apart(plan.pairs)
+        super().put(sources, targets, callback=callback, **options)
 
     def put_file(self, lpath: str, rpath: str, *arguments: Any, **options: Any) -> None:
         self._refuse_other_spelling(rpath)
@@ -358,6 +424,7 @@ class LandfastFileSystem(AbstractFileSystem):
             self.makedirs(path2, exist_ok=True)
             return
         self._refuse_same(path1, path2)
+        self._refuse_other_spelling(path2)
         self._make_room(path2)
         with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
             while piece := source.read(PIECE):
@@ -388,6 +455,12 @@ class LandfastFileSystem(AbstractFileSystem):
             raise ValueError("a move takes a tree as a whole: maxdepth would leave a part of it nowhere")
         Move(self, path1, path2, recursive).carry_out()
 
+    def start_transaction(self) -> WholeFiles:
+        if self._intrans:
+            raise RuntimeError("a transaction is under way: end it first")
+        super().start_transaction()
+        return self._transaction
+
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         if not truncate and self.exists(path):
             raise NotImplementedError("the time of a file is set by what writes it: touch with truncate=True")
@@ -404,6 +477,11 @@ class LandfastFileSystem(AbstractFileSystem):
             start = start or 0
             return file.read_at(start, max(end - start, 0))
 
+    def pipe(self, path: Any, value: Any = None, **options: Any) -> None:
+        if isinstance(path, dict):
+            Names(self).refuse_meetings(((one, one) for one in path), lambda _: False)
+        super().pipe(path, value, **options)
+
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         if self._intrans:
             with self.open(path, "xb" if mode == "create" else "wb") as target:
@@ -415,6 +493,28 @@ class LandfastFileSystem(AbstractFileSystem):
             file.write_at(0, value)
             if self.durable:
                 file.flush()
+
+    def open(
+        self,
+        path: Any,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        if "b" not in mode:
+            # It opens the file of bytes by this method.
+            return super().open(path, mode, block_size, cache_options, compression, **options)
+        if self._intrans or options.get("autocommit", True):
+            file = super().open(path, mode, block_size, cache_options, **options)
+        else:
+            # Outside a transaction the caller gives it its name.
+            file = self._open(self._strip_protocol(path), mode, block_size, cache_options=cache_options, **options)
+        if compression is None:
+            return file
+        # Around the file that a transaction has: fsspec of 2024 gives it the compressor, which it cannot commit.
+        return compr[get_compression(path, compression)](file, mode=mode[0])
 
     def _open(
         self,
@@ -473,6 +573,14 @@ class LandfastFile(io.IOBase):
             self._buffered = io.BufferedReader(self.raw, buffer_size)
         self.size = self.raw._file.size() if "r" in mode else None
         self.blocksize = buffer_size
+
+    def check(self) -> None:
+        """Raises what :meth:`commit` would, as far as it can be known."""
+        if self.autocommit:
+            return
+        if "x" in self.mode and self.fs.exists(self.path):
+            raise FileExistsError(17, "the name exists already", self.path)
+        self._client.check_replaceable(self._final)
 
     def commit(self) -> None:
         """Gives the file its name; called when the transaction ends well."""
@@ -560,3 +668,7 @@ class LandfastFile(io.IOBase):
 
 # What a copy reads at once.
 PIECE = 4 << 20
+
+
+def _apart(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [source for source, _ in pairs], [target for _, target in pairs]

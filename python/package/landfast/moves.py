@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
+from .names import Names
+
 if TYPE_CHECKING:
     from ._landfast import Client
     from .fs import LandfastFileSystem
@@ -37,7 +39,9 @@ class Move:
     def carry_out(self) -> None:
         """Moves; what could not be moved is refused before anything is."""
         pairs = [(source, target) for source, target in self._pairs() if source != target]
-        _refuse_meetings(pairs)
+        names = Names(self._fs)
+        names.refuse_meetings(pairs, lambda _: False)
+        names.refuse_sources(pairs)
         for source, target in pairs:
             self._refuse(source, target)
         for source, target in pairs:
@@ -99,6 +103,8 @@ class Move:
             raise ValueError(f"{source} is a share: only what lies in it can be moved")
         if not self._is_one_entry(source, target):
             self._refuse_itself(source, target)
+            if self._fs.isdir(target):
+                raise FileExistsError(errno.EEXIST, "a directory has this name already", target)
         if client is other or not self._fs.isdir(source):
             return
         if not self._recursive:
@@ -111,7 +117,8 @@ class Move:
         other, new = self._fs._place(target)
         if client is other:
             self._fs._make_room(target)
-            client.rename(old, new, replace=True, durable=self._fs.durable)
+            # What was not there at the look is somebody else's.
+            client.rename(old, new, replace=_has_entry(client, new), durable=self._fs.durable)
         else:
             self._carry(source, target)
 
@@ -145,13 +152,14 @@ class Move:
         top = _spelled(client, rest)
         share = source[: len(source) - len(rest)]
         found = list(_walk(client, top))
+        places = [(share + one.path, target + one.path[len(top) :]) for one in found]
+        Names(self._fs).refuse_meetings(places, lambda _: False)
         stamps = {one.path: _stamp(client, one.path) for one in found if not one.is_directory}
-        for one in found:
-            place = target + one.path[len(top) :]
+        for one, (path, place) in zip(found, places):
             if one.is_directory:
                 self._fs.makedirs(place, exist_ok=True)
             else:
-                self._fs._copy_whole(share + one.path, place)
+                self._fs._copy_whole(path, place)
         for path, stamp in stamps.items():
             if _stamp(client, path) != stamp:
                 raise OSError(errno.EAGAIN, f"it changed while it was copied, and stays; so far {target} is a copy", share + path)
@@ -183,13 +191,8 @@ def _walk(client: Client, top: str) -> Iterator[_Found]:
         is_behind |= is_link
         if is_behind:
             _refuse_circle(client, top, path)
-        names: set[str] = set()
         for entry in client.list(path, follow=is_behind):
-            below = f"{path}/{entry['name']}"
-            if below.casefold() in names:
-                raise FileExistsError(errno.EEXIST, "another name differs by case alone, which a server ignores", below)
-            names.add(below.casefold())
-            left.append((below, entry["type"], is_behind))
+            left.append((f"{path}/{entry['name']}", entry["type"], is_behind))
 
 
 def _refuse_circle(client: Client, top: str, path: str) -> None:
@@ -197,19 +200,6 @@ def _refuse_circle(client: Client, top: str, path: str) -> None:
     for above in _upwards(path.rpartition("/")[0]):
         if len(above) >= len(top) and here is not None and client.identity(above) == here:
             raise shutil.Error(f"{path} leads to a directory above it")
-
-
-def _refuse_meetings(pairs: list[tuple[str, str]]) -> None:
-    """Of two that get one name the first would be lost, and so would one whose name another gets."""
-    sources = {source.casefold() for source, _ in pairs}
-    taken: set[str] = set()
-    for source, target in pairs:
-        name = target.casefold()
-        if name in taken:
-            raise FileExistsError(errno.EEXIST, f"another of these paths gets this name, and {source} would replace it", target)
-        if name in sources and name != source.casefold():
-            raise FileExistsError(errno.EEXIST, f"this path is to be moved itself, and {source} would replace it", target)
-        taken.add(name)
 
 
 def _stamp(client: Client, path: str) -> tuple[int, float]:
@@ -232,8 +222,17 @@ def _upwards(path: str) -> Iterator[str]:
 def _spelled(client: Client, path: str) -> str:
     try:
         return client.spelling(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path  # or a link that leads nowhere
+
+
+def _has_entry(client: Client, path: str) -> bool:
+    """Whether a name is there, though it be a link that leads nowhere."""
+    try:
+        client.stat(_spelled(client, path), follow=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _has(client: Client, path: str) -> bool:

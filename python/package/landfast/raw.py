@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import io
 import os
+import types
 from typing import IO, TYPE_CHECKING, Any
 
-from ._landfast import Client
+from ._landfast import Client, write_raw
 
 if TYPE_CHECKING:
     from ._landfast import File
@@ -56,7 +59,7 @@ class RawFile(io.RawIOBase):
         elif whence != os.SEEK_SET:
             raise ValueError(f"whence {whence}: choose 0, 1 or 2")
         if offset < 0:
-            raise ValueError(f"position {offset} lies before the file")
+            raise OSError(errno.EINVAL, f"position {offset} lies before the file", self.name)
         self._position = offset
         return offset
 
@@ -68,21 +71,17 @@ class RawFile(io.RawIOBase):
         self._position += got
         return got
 
-    def write(self, data: Any) -> int:
-        self._check()
-        if not self.writable():
-            raise io.UnsupportedOperation("not writable")
+    #: A method in C: see `write_raw`. What it raises before it writes comes from here.
+    write = property(functools.partial(types.MethodType, write_raw))
+
+    def _begin_write(self) -> bool:
+        """Whether a write goes to the end of the file."""
+        self._check_writable()
         self._is_dirty = True
-        if "a" in self._mode:
-            written = memoryview(data).nbytes
-            self._position = self._file.append(data) + written
-            return written
-        written = self._file.write_at(self._position, data)
-        self._position += written
-        return written
+        return "a" in self._mode
 
     def truncate(self, size: int | None = None) -> int:
-        self._check()
+        self._check_writable()
         size = self._position if size is None else size
         self._is_dirty = True
         self._file.truncate(size)
@@ -91,8 +90,13 @@ class RawFile(io.RawIOBase):
     def sync(self) -> None:
         """Returns when everything written so far is durable."""
         self._check()
-        self._file.flush()
+        # Before: a write of another thread that comes meanwhile is not covered.
         self._is_dirty = False
+        try:
+            self._file.flush()
+        except BaseException:
+            self._is_dirty = True
+            raise
 
     def close(self) -> None:
         if self.closed:
@@ -109,6 +113,11 @@ class RawFile(io.RawIOBase):
     def _check(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on a closed file")
+
+    def _check_writable(self) -> None:
+        self._check()
+        if not self.writable():
+            raise io.UnsupportedOperation("not writable")
 
 
 def open(

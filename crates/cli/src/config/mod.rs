@@ -95,7 +95,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn new(name: &str, path: PathBuf) -> Self {
+    pub(crate) fn new(name: &str, path: PathBuf) -> Self {
         Self {
             name: name.into(),
             path,

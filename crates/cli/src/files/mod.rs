@@ -69,24 +69,44 @@ async fn check_spelling(
     client: &Client,
     url: &SmbUrl,
 ) -> Result<(), Failure> {
-    // Of a link that leads nowhere the server does not say how it is spelled.
-    let Ok(spelled) = client.spelling(&url.path).await else { return Ok(()) };
-    let parts = |path: &str| path.split(['/', '\\']).map(str::to_owned).collect::<Vec<_>>();
-    let (asked, there) = (parts(&url.path), parts(&spelled));
-    for (at, (asked, is)) in asked.iter().zip(&there).enumerate() {
-        // A stream is spelled with its type.
-        if asked == is || asked.to_lowercase() != is.to_lowercase() {
-            continue;
-        }
-        // A directory that this user may not list is not looked at.
-        let Ok(entries) = client.list_itself(&there[..at].join("/")).await else { continue };
-        let alike = entries.iter().filter(|it| it.name.to_lowercase() == asked.to_lowercase());
-        if alike.count() > 1 {
+    // Each directory by itself: one that is a link is spelled as what it leads to.
+    let mut above = String::new();
+    for asked in url.path.split(['/', '\\']) {
+        let path = if above.is_empty() { asked.to_owned() } else { format!("{above}/{asked}") };
+        let spelled = match client.spelling(&path).await {
+            Ok(spelled) => Some(spelled),
+            Err(error) if error.status().is_none() => return Ok(()),
+            // What is not there has no spelling, nor has a link that leads nowhere.
+            Err(_) => None,
+        };
+        let is_spelled = |spelled: &String| last_name(spelled).as_os_str() == asked;
+        if !spelled.as_ref().is_some_and(is_spelled) && is_ambiguous(client, &above, asked).await {
             let why = "several names there differ from it by case alone: spell it as one of them, landfast ls shows them";
             return Err(Failure::Unfit { action, what: url.to_string(), why });
         }
+        let Some(spelled) = spelled else { return Ok(()) };
+        above = spelled;
     }
     Ok(())
+}
+
+/// Whether a directory has several names that could be meant, and none that is spelled so.
+async fn is_ambiguous(client: &Client, directory: &str, asked: &str) -> bool {
+    // The name of a file, without that of a stream.
+    let asked = asked.split_once(':').map_or(asked, |(name, _)| name);
+    let entries = match client.list_itself(directory).await {
+        Ok(entries) => entries,
+        // A directory that this user may not list is not looked at.
+        Err(_) => client.list(directory).await.unwrap_or_default(),
+    };
+    let is_there = entries.iter().any(|it| *it.name == *asked);
+    !is_there && entries.iter().filter(|it| are_alike(&it.name, asked)).count() > 1
+}
+
+/// Whether a server may take one name for the other: some compare in one case, some in the other, and of `ı` and `i` only one
+/// of these says so.
+fn are_alike(one: &str, other: &str) -> bool {
+    one.to_uppercase() == other.to_uppercase() || one.to_lowercase() == other.to_lowercase()
 }
 
 /// The file number of the file system. For a link, the number of the link and not of its target.

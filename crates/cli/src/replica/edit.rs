@@ -15,6 +15,11 @@ pub(super) fn with_key(text: &str, member: Option<&str>, key: &str, value: &str)
         name == Some(key)
     };
     let at = lines[part.clone()].iter().position(|line| is_it(line)).map(|at| at + part.start);
+    // What people wrote behind the value is theirs.
+    let line = line.map(|line| match at {
+        Some(at) => line + behind_value(lines[at]),
+        None => line,
+    });
     match (at, &line) {
         (Some(at), Some(line)) => lines[at] = line,
         (Some(at), None) => drop(lines.remove(at)),
@@ -30,6 +35,15 @@ pub(super) fn with_key(text: &str, member: Option<&str>, key: &str, value: &str)
     // The value may have had several lines, or the key have stood somewhere else.
     let is_right = changed.parse::<Table>().is_ok_and(|found| found == wanted);
     is_right.then_some(changed)
+}
+
+/// The comment behind the value of a line, with the space before it: as much as may go and leave the line saying the same.
+fn behind_value(line: &str) -> &str {
+    let says = |line: &str| line.parse::<Table>().ok();
+    let Some(whole) = says(line) else { return "" };
+    let mut marks = line.match_indices('#').map(|(at, _)| at);
+    let comment = marks.find(|at| says(&line[..*at]).as_ref() == Some(&whole));
+    comment.map_or("", |at| &line[line[..at].trim_end().len()..])
 }
 
 /// What a value of the command line is in the file: text, where it is nothing else.
@@ -89,7 +103,10 @@ mod tests {
     #[test]
     fn a_key_is_changed_added_or_taken_out_and_the_rest_stays() {
         let window = with_key(TEXT, None, "window", "32M").unwrap();
-        assert_eq!(window, TEXT.replace("\"16M\"  # enough", "\"32M\""));
+        assert_eq!(window, TEXT.replace("16M", "32M"));
+        let marked = "window = \"1#6\" # why: #7\n";
+        let changed = with_key(marked, None, "window", "a # b").unwrap();
+        assert_eq!(changed, "window = \"a # b\" # why: #7\n");
         let rpo = with_key(TEXT, None, "rpo_ms", "500").unwrap();
         assert_eq!(rpo, TEXT.replace("# enough\n", "# enough\nrpo_ms = 500\n"));
         let none = with_key(TEXT, None, "window", "").unwrap();

@@ -201,7 +201,11 @@ Examples:
       landfast volume serve --config /etc/landfast-volumes.toml
 
 The file holds the same settings:
-  listen = \"0.0.0.0:10809\"        # or unix = \"/run/disks.sock\"; or ublk = 0; or fuse = \"/run/volumes\" and loop = true
+  listen = \"0.0.0.0:10809\"
+  # or unix = \"/run/disks.sock\"
+  # or ublk = 0
+  # or fuse = \"/run/volumes\"
+  #    loop = true
   anybody = false
   read_only = false
   emulate_persistence = false

@@ -66,12 +66,7 @@ pub(super) fn device(
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
     let class = pmem::classify(&file).ok();
     let is_plain = class.is_none();
-    if marked(&file) == Some(Mode::Dax) {
-        return Err(VolumeFailure::Mapped);
-    }
-    if class == Some(DurabilityClass::Volatile) && access == Access::ReadWrite && !emulate {
-        return Err(VolumeFailure::Volatile);
-    }
+    check_fit(&file, class, access, emulate)?;
     // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
     if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
         lock(&file)?;
@@ -82,6 +77,37 @@ pub(super) fn device(
         return Ok((Arc::new(Marking::new(FileDevice::new(file)?, again)), Mode::File));
     }
     Ok((Arc::new(Volume::open_file(file, options, access)?), Mode::Block))
+}
+
+/// Looks whether [`device`] would take a file, and takes and changes nothing: a server that runs may have it open.
+pub(super) fn look(path: &Path, access: Access, emulate: bool) -> Result<(), VolumeFailure> {
+    let mut file = file(path, Access::ReadOnly)?;
+    if access == Access::ReadWrite && file.metadata()?.is_file() {
+        // Whoever may read it may not be let write.
+        file = self::file(path, access)?;
+    }
+    let class = pmem::classify(&file).ok();
+    check_fit(&file, class, access, emulate)?;
+    if class.is_some() && !is_marked(&file) {
+        medium(&file, emulate)?;
+    }
+    Ok(FileDevice::new(file).map(drop)?)
+}
+
+/// What is no disk, and what loses what is written to it, whatever its bytes are.
+fn check_fit(
+    file: &File,
+    class: Option<DurabilityClass>,
+    access: Access,
+    emulate: bool,
+) -> Result<(), VolumeFailure> {
+    if marked(file) == Some(Mode::Dax) {
+        return Err(VolumeFailure::Mapped);
+    }
+    if class == Some(DurabilityClass::Volatile) && access == Access::ReadWrite && !emulate {
+        return Err(VolumeFailure::Volatile);
+    }
+    Ok(())
 }
 
 /// A disk that nobody else of this system uses from now on: not what is mounted, and nothing mounts it meanwhile.

@@ -29,7 +29,7 @@ impl SharedVolumes {
     pub(crate) fn of(&mut self, share: &Share, emulates: bool) -> Result<Vec<Shown>, Failure> {
         // A share that was removed has let go of its volumes.
         self.0.retain(|one| Arc::strong_count(&one.body) > 1);
-        let access = if share.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let access = access_of(share);
         let show = |volume: &SharedVolume| {
             let body = self.open(&volume.path, access, emulates)? as Arc<dyn Body>;
             Ok(Shown::new(&*volume.name, &*volume.path, body))
@@ -60,13 +60,17 @@ impl SharedVolumes {
         Ok(body)
     }
 
-    /// Looks whether the volumes of a share are there; a server that runs may have them open.
-    pub(crate) fn look(share: &Share) -> Result<(), Failure> {
+    /// Looks whether the volumes of a share are there and fit; a server that runs may have them open.
+    pub(crate) fn look(share: &Share, emulates: bool) -> Result<(), Failure> {
         share.volumes.iter().try_for_each(|SharedVolume { path, .. }| {
-            let found = opened::file(path, Access::ReadOnly);
-            found.map(drop).map_err(Failure::volume("cannot share the volume", path))
+            let found = opened::look(path, access_of(share), emulates);
+            found.map_err(Failure::volume("cannot share the volume", path))
         })
     }
+}
+
+fn access_of(share: &Share) -> Access {
+    if share.read_only { Access::ReadOnly } else { Access::ReadWrite }
 }
 
 #[cfg(test)]
@@ -102,6 +106,39 @@ mod tests {
         // One that goes back to read-only keeps its device: the share refuses the writes.
         volumes.open(&path, Access::ReadOnly, false).unwrap();
         body.write_at(b"taken", 0).unwrap();
+    }
+
+    #[test]
+    fn a_volume_that_a_start_would_refuse_is_refused_by_a_look() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("disk");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        let mut share = Share::new("data", directory.path().to_owned());
+        share.volumes.push(SharedVolume { name: "disk".to_owned(), path });
+        for (emulates, read_only, is_fit) in
+            [(false, false, false), (true, false, true), (false, true, true)]
+        {
+            share.read_only = read_only;
+            let looked = SharedVolumes::look(&share, emulates);
+            let taken = SharedVolumes::default().of(&share, emulates).map(drop);
+            assert_eq!(looked.is_ok(), is_fit, "{looked:?}");
+            assert_eq!(taken.is_ok(), is_fit, "{taken:?}");
+            assert_eq!(looked.map_err(|it| it.to_string()), taken.map_err(|it| it.to_string()));
+        }
+        // Neither is a volume.
+        std::fs::write(directory.path().join("short"), [7; 4]).unwrap();
+        for name in ["short", "."] {
+            share.volumes[0].path = directory.path().join(name);
+            let looked = SharedVolumes::look(&share, true).map_err(|it| it.to_string());
+            let taken = SharedVolumes::default().of(&share, true).map(drop);
+            assert_eq!(looked, taken.map_err(|it| it.to_string()), "{name}");
+        }
+        // A server that runs has it.
+        share.volumes[0].path = directory.path().join("disk");
+        let mut volumes = SharedVolumes::default();
+        let shown = volumes.of(&share, false).unwrap();
+        SharedVolumes::look(&share, false).unwrap();
+        drop(shown);
     }
 
     #[test]

@@ -240,6 +240,10 @@ impl Connection {
         self.shared.fail(ConnectionError::Closed);
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.lock_open().failure().is_some()
+    }
+
     /// Sends a request. The answer may be awaited now or later.
     ///
     /// # Errors

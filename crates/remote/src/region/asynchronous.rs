@@ -3,7 +3,7 @@
 //! ```text
 //!   any task                          the region's thread
 //!   --------                          -------------------
-//!   write_commit(..).await --queue--> submit, submit, ...   (all that are queued)
+//!   write_commit(..) ---queue-------> submit, submit, ...   (all that are queued)
 //!         ^                           wait: an answer, a new request, a recall
 //!         '------- one-shot --------- finish the oldest
 //! ```
@@ -32,12 +32,14 @@ use super::{
 
 /// A region that async tasks share. Dropping the last clone ends it in good order, and a thread of its own with it.
 ///
-/// Requests are carried out in the order in which they were handed over. Dropping a future cancels
-/// nothing: a request that was handed over is carried out.
+/// Requests are carried out in the order in which the methods were called: a call hands over its request, and gives a future of
+/// the answer. A read sees every write before it; as RDMA orders them, it may see some behind it, too. Dropping a future cancels
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct AsyncRegion<M: Messages> {
     len: u64,
-    requests: mpsc::Sender<Request<M>>,
+    /// Without a bound: a request that waited for room would hold its bytes as well, and be overtaken.
+    requests: mpsc::UnboundedSender<Request<M>>,
     doorbell: Arc<Doorbell>,
 }
 
@@ -68,7 +70,7 @@ impl<M: Messages> AsyncRegion<M> {
         mut region: RemoteRegion<M>,
         begin: impl FnOnce(&mut RemoteRegion<M>) + Send + 'static,
     ) -> Self {
-        let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
+        let (requests, inbox) = mpsc::unbounded_channel();
         region.recall.ring_also(Box::new(Recalled(requests.downgrade())));
         let (len, shared) = (region.len, region.settings.shared.clone());
         let thread_of = shared.as_ref().map(SharedEngine::waker);
@@ -105,13 +107,21 @@ impl<M: Messages> AsyncRegion<M> {
     /// # Durability
     ///
     /// As there: on `Ok` the bytes are durable in the class of [`AsyncRegion::path`].
-    pub async fn write_commit(&self, offset: u64, bytes: Vec<u8>) -> Outcome<(), M> {
-        self.ask(|reply| Request::WriteCommit { offset, bytes, reply }).await
+    pub fn write_commit(
+        &self,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> impl Future<Output = Outcome<(), M>> + use<M> {
+        self.ask(move |reply| Request::WriteCommit { offset, bytes, reply })
     }
 
     /// See [`RemoteRegion::write`].
-    pub async fn write(&self, offset: u64, bytes: Vec<u8>) -> Outcome<(), M> {
-        self.ask(|reply| Request::Write { offset, bytes, reply }).await
+    pub fn write(
+        &self,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> impl Future<Output = Outcome<(), M>> + use<M> {
+        self.ask(move |reply| Request::Write { offset, bytes, reply })
     }
 
     /// See [`RemoteRegion::commit`].
@@ -119,59 +129,83 @@ impl<M: Messages> AsyncRegion<M> {
     /// # Durability
     ///
     /// As there.
-    pub async fn commit(&self, offset: u64, len: u64) -> Outcome<(), M> {
-        self.ask(|reply| Request::Commit { offset, len, reply }).await
+    pub fn commit(&self, offset: u64, len: u64) -> impl Future<Output = Outcome<(), M>> + use<M> {
+        self.ask(move |reply| Request::Commit { offset, len, reply })
     }
 
-    /// See [`RemoteRegion::read`]. More than 1 MiB is read in pieces: a write of another task may come
-    /// between two pieces.
-    pub async fn read(&self, offset: u64, len: usize) -> Outcome<Vec<u8>, M> {
+    /// See [`RemoteRegion::read`]. More than 1 MiB is read in pieces, which are handed over together.
+    pub fn read(
+        &self,
+        offset: u64,
+        len: usize,
+    ) -> impl Future<Output = Outcome<Vec<u8>, M>> + use<M> {
         let asked = wide(len);
-        if offset.checked_add(asked).is_none_or(|end| end > self.len) {
-            return Err(RegionError::OutOfRange { offset, len: asked, limit: self.len });
+        let is_within = offset.checked_add(asked).is_some_and(|end| end <= self.len);
+        let limit = self.len;
+        let mut pieces = VecDeque::new();
+        let mut at = 0;
+        // An empty read is asked for, too: it says whether the region is broken.
+        while is_within && (at < asked || pieces.is_empty()) {
+            let len = u32::try_from(asked - at).unwrap_or(READ_MAX).min(READ_MAX);
+            pieces.push_back(self.ask(move |reply| Request::Read {
+                offset: offset + at,
+                len,
+                reply,
+            }));
+            at += u64::from(len);
         }
-        let mut bytes = Vec::with_capacity(len);
-        loop {
-            let offset = offset + wide(bytes.len());
-            let len = u32::try_from(len - bytes.len()).unwrap_or(READ_MAX).min(READ_MAX);
-            bytes.extend(self.ask(|reply| Request::Read { offset, len, reply }).await?);
-            if wide(bytes.len()) == asked {
-                return Ok(bytes);
+        async move {
+            if !is_within {
+                return Err(RegionError::OutOfRange { offset, len: asked, limit });
             }
+            let mut bytes = Vec::with_capacity(len);
+            while let Some(piece) = pieces.pop_front() {
+                bytes.extend(piece.await?);
+            }
+            Ok(bytes)
         }
     }
 
     /// See [`RemoteRegion::verify`].
-    pub async fn verify(&self, offset: u64, len: u32) -> Outcome<u32, M> {
-        self.ask(|reply| Request::Verify { offset, len, reply }).await
+    pub fn verify(&self, offset: u64, len: u32) -> impl Future<Output = Outcome<u32, M>> + use<M> {
+        self.ask(move |reply| Request::Verify { offset, len, reply })
     }
 
     /// See [`RemoteRegion::atomic_write`].
-    pub async fn atomic_write(&self, offset: u64, value: u64) -> Outcome<(), M> {
-        self.ask(|reply| Request::AtomicWrite { offset, value, reply }).await
+    pub fn atomic_write(
+        &self,
+        offset: u64,
+        value: u64,
+    ) -> impl Future<Output = Outcome<(), M>> + use<M> {
+        self.ask(move |reply| Request::AtomicWrite { offset, value, reply })
     }
 
     /// See [`RemoteRegion::path`].
-    pub async fn path(&self) -> Outcome<Path<M>, M> {
-        self.ask(|reply| Request::Path { reply }).await
+    pub fn path(&self) -> impl Future<Output = Outcome<Path<M>, M>> + use<M> {
+        self.ask(move |reply| Request::Path { reply })
     }
 
     /// See [`RemoteRegion::lost`].
-    pub async fn lost(&self) -> Outcome<Vec<Range<u64>>, M> {
-        self.ask(|reply| Request::Lost { reply }).await
+    pub fn lost(&self) -> impl Future<Output = Outcome<Vec<Range<u64>>, M>> + use<M> {
+        self.ask(move |reply| Request::Lost { reply })
     }
 
     /// See [`RemoteRegion::close`]: behind all that was handed over before. What any clone asks for later fails with
     /// [`RegionError::Broken`].
-    pub async fn close(self) -> Outcome<(), M> {
-        self.ask(|reply| Request::Close { reply }).await
+    pub fn close(self) -> impl Future<Output = Outcome<(), M>> + use<M> {
+        self.ask(move |reply| Request::Close { reply })
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(Reply<T, M>) -> Request<M>) -> Outcome<T, M> {
+    /// Hands a request over; the future is the answer's.
+    fn ask<T, R>(&self, request: R) -> impl Future<Output = Outcome<T, M>> + use<T, R, M>
+    where
+        R: FnOnce(Reply<T, M>) -> Request<M>,
+    {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(request(reply)).await.map_err(|_| RegionError::Broken)?;
+        // Where there is no thread any more, the answer says so.
+        let _ = self.requests.send(request(reply));
         self.doorbell.ring();
-        answer.await.map_err(|_| RegionError::Broken)?
+        async move { answer.await.map_err(|_| RegionError::Broken)? }
     }
 }
 
@@ -198,15 +232,14 @@ impl Drop for Doorbell {
     }
 }
 
-/// Tells the thread of a recall while it sleeps on its inbox. With a full inbox the thread does not
-/// sleep.
+/// Tells the thread of a recall while it sleeps on its inbox.
 #[derive(Debug)]
-struct Recalled<M: Messages>(mpsc::WeakSender<Request<M>>);
+struct Recalled<M: Messages>(mpsc::WeakUnboundedSender<Request<M>>);
 
 impl<M: Messages> Bell for Recalled<M> {
     fn ring(&self) {
         if let Some(requests) = self.0.upgrade() {
-            let _ = requests.try_send(Request::GiveBack);
+            let _ = requests.send(Request::GiveBack);
         }
     }
 }
@@ -271,13 +304,13 @@ enum Waiter<M: Messages> {
 #[derive(Debug)]
 struct Driver<M: Messages> {
     region: RemoteRegion<M>,
-    inbox: mpsc::Receiver<Request<M>>,
+    inbox: mpsc::UnboundedReceiver<Request<M>>,
     /// One entry for each outstanding operation, in the same order.
     waiters: VecDeque<Waiter<M>>,
 }
 
 impl<M: Messages> Driver<M> {
-    fn new(region: RemoteRegion<M>, inbox: mpsc::Receiver<Request<M>>) -> Self {
+    fn new(region: RemoteRegion<M>, inbox: mpsc::UnboundedReceiver<Request<M>>) -> Self {
         let waiters = (0..region.outstanding()).map(|_| Waiter::Nobody).collect();
         Self { region, inbox, waiters }
     }

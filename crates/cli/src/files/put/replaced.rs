@@ -9,7 +9,7 @@ use smb::info::{FileAttributes, FileInfoClass, FileName, SecurityInformation};
 
 use super::source::Source;
 use crate::failure::Failure;
-use crate::files::{check_directory, last_name};
+use crate::files::{check_directory, check_spelling, last_name};
 use crate::output;
 
 /// The properties that the new file takes over.
@@ -26,6 +26,7 @@ pub(super) async fn look(
 ) -> Result<Option<Replaced>, Failure> {
     let mut found = Replaced::at(client, url).await?;
     let mut is_named_by_source = false;
+    check_spelling("cannot replace", client, url).await?;
     check_directory(url, found.as_ref().map(|found| found.stat))?;
     if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
         let name = source.name()?.ok_or_else(|| Failure::Unfit {

@@ -44,6 +44,32 @@ async fn the_async_form_has_every_operation_of_the_blocking_form() {
 }
 
 #[tokio::test]
+async fn calls_are_carried_out_in_the_order_in_which_they_were_made_awaited_or_not() {
+    let peer = Peer::with_region(4096..4096 + (3 << 20));
+    let region = peer.region().into_async();
+    let mut calls = Vec::new();
+    for number in 0..1000_u64 {
+        let written = region.write(0, number.to_le_bytes().to_vec());
+        calls.push((number, written, region.read(0, 8)));
+    }
+    // The last is asked first.
+    while let Some((number, written, read)) = calls.pop() {
+        let seen = u64::from_le_bytes(read.await.unwrap().try_into().unwrap());
+        // Those before it; it may see some behind it as well.
+        assert!(number <= seen && seen < 1000, "{seen} at {number}");
+        drop(written);
+    }
+    assert_eq!(region.read(0, 8).await.unwrap(), 999_u64.to_le_bytes());
+    // Of all its requests.
+    let whole = region.read(0, 3 << 20);
+    let last = region.write(8, vec![2; 8]);
+    region.close().await.unwrap();
+    drop(last);
+    assert_eq!(whole.await.unwrap().len(), 3 << 20);
+    assert_eq!(peer.bytes(8, 8), [2; 8]);
+}
+
+#[tokio::test]
 async fn an_answer_goes_to_its_own_request_behind_submitted_ones() {
     let peer = Peer::start();
     let mut region = peer.region();

@@ -1,0 +1,122 @@
+"""Transactions of the fsspec file system: files that get their names together.
+
+    1. each file is whole and closed     2. each name is looked at: a directory, a file that somebody has open and lets nobody
+                                            delete, two names that are one for the server
+    3. each file gets its name, in their order: not that of a file that somebody has open
+
+What fails in 1 or 2 has given no name to anything. What fails in 3 leaves the names that were given before it. In each case the
+rest is discarded and the transaction has ended: fsspec before 2026.9 leaves it under way, and then the process writes files that
+never get a name, as it has one file system for each address.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from fsspec.transaction import Transaction
+
+from .names import Names
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .fs import LandfastFile, LandfastFileSystem
+
+__all__ = ["WholeFiles"]
+
+
+class WholeFiles(Transaction):
+    """What :attr:`LandfastFileSystem.transaction` gives."""
+
+    def __init__(self, fs: LandfastFileSystem) -> None:
+        super().__init__(fs)
+        self.files = _Parts(fs)
+        self._has_begun = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.complete(commit=kind is None)
+
+    def start(self) -> None:
+        fs = self.fs
+        # fsspec would forget the files of the first.
+        if self._has_begun or self.files or (fs._intrans and fs._transaction not in (None, self)):
+            raise RuntimeError("a transaction is under way: end it first")
+        self.files = _Parts(fs)
+        fs._transaction, fs._intrans, self._has_begun = self, True, True
+
+    def complete(self, commit: bool = True) -> None:
+        """Ends the transaction, however it ends."""
+        fs = self.fs
+        named: list[str] = []
+        try:
+            if commit:
+                self._look()
+                while self.files:
+                    self.files[0].commit()
+                    named.append(self.files.popleft().path)
+        except BaseException as error:
+            if named:
+                error.add_note(f"of this transaction these have their names: {', '.join(named)}")
+            raise
+        finally:
+            left = self.files.end()
+            fs._transaction, self._has_begun = None, False
+            _discard(left)
+
+    def _look(self) -> None:
+        """Raises what can be known before the first file gets its name."""
+        files = list(self.files)
+        for file in files:
+            file.close()
+        paths = dict.fromkeys(file.path for file in files)
+        Names(self.fs).refuse_meetings(((path, path) for path in paths), lambda _: False)
+        for file in files:
+            file.check()
+
+
+def _discard(files: list[LandfastFile]) -> None:
+    """Discards all that can be; a failure is raised unless another error is on its way."""
+    failure: OSError | None = None
+    for file in files:
+        try:
+            file.discard()
+        except FileNotFoundError:
+            pass  # its name came, and the answer did not
+        except OSError as error:
+            logger.warning("%s: what a transaction wrote stays under another name: %s", file.path, error)
+            failure = failure or error
+    if failure is not None and sys.exc_info()[1] is None:
+        raise failure
+
+
+class _Parts(deque):  # type: ignore[type-arg]
+    """The files of a transaction. None is taken that nobody would name: another thread may have ended it meanwhile."""
+
+    def __init__(self, fs: LandfastFileSystem) -> None:
+        super().__init__()
+        self._fs = fs
+        self._lock = threading.Lock()
+
+    def append(self, file: LandfastFile) -> None:
+        with self._lock:
+            if self._fs._intrans:
+                super().append(file)
+                return
+        file.discard()
+        raise OSError(errno.ECANCELED, "the transaction that it was opened in has ended", file.path)
+
+    def end(self) -> list[LandfastFile]:
+        """What is left, and no more comes."""
+        with self._lock:
+            self._fs._intrans = False
+            left = list(self)
+            self.clear()
+        return left
+
+
+logger = logging.getLogger("landfast")
