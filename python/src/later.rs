@@ -401,7 +401,7 @@ impl AsyncRegion {
         length: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, || region.verify(offset, length), |py, crc| object_of(py, crc))
+        self.promise(py, || region.verify(offset, length), object_of)
     }
 
     /// See `Region.state`.

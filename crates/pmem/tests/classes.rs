@@ -93,7 +93,7 @@ mod tests {
             (LOOP, "tests::child_that_looks_at_loop_devices"),
         ] {
             if !ran_there(script, child) {
-                skip(&format!("{child}: no rights, or no such file systems"));
+                skip(format!("{child}: no rights, or no such file systems"));
             }
         }
     }
