@@ -43,8 +43,6 @@ pub(crate) struct Stops {
     hangup: Option<Signal>,
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
-    /// A write beyond the limit of `ulimit -f` fails, and does not end the process.
-    _file_size: Option<Signal>,
 }
 
 impl Stops {
@@ -58,7 +56,6 @@ impl Stops {
             hangup: listen(SignalKind::hangup())?,
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            _file_size: listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 
@@ -96,7 +93,7 @@ impl Stops {
     }
 
     fn end_with_the_next(&mut self) {
-        let none = Self { hangup: None, interrupt: None, terminate: None, _file_size: None };
+        let none = Self { hangup: None, interrupt: None, terminate: None };
         let mut all = std::mem::replace(self, none);
         tokio::spawn(async move { end(all.received().await) });
     }
@@ -108,6 +105,16 @@ impl Stops {
             () = received(&mut self.interrupt) => Stop::Interrupt,
             () = received(&mut self.terminate) => Stop::Terminate,
         }
+    }
+}
+
+/// A write beyond the limit of `ulimit -f` is an error of that write from now on, and does not end the process: whoever asks a
+/// server for it would end it for all others. Programs that this one starts are as they would be.
+pub(crate) fn outlive_file_size_limit() {
+    // The handler stays when the runtime has gone. Without a runtime no command would go far.
+    if let Ok(runtime) = Builder::new_current_thread().enable_io().build() {
+        let _entered = runtime.enter();
+        let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
     }
 }
 

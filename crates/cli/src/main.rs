@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     logging::start(arguments.verbose);
+    interrupt::outlive_file_size_limit();
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_silent() => ExitCode::from(failure.exit_status()),

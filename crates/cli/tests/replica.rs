@@ -348,6 +348,18 @@ fn keys_that_are_set_are_in_the_file_and_in_force_and_others_are_refused() {
     let status: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["replicas"][0]["mode"], "sync", "{text}");
     until_in_sync(disk);
+    // Where the mode itself is meant, or the whole file, it is taken back.
+    let (is_done, text) = set(&["beta", "mode=async"]);
+    assert!(is_done && text.contains("member beta: mode: sync -> async, in force now"), "{text}");
+    let (is_done, text) = set(&["beta", "--mode", "sync"]);
+    assert!(is_done, "{text}");
+    let (is_done, text) = said(disk, &["apply", "db.toml", "--at", "alpha", "--dry-run"]);
+    assert!(is_done && text.contains("member beta: mode: sync -> async"), "{text}");
+    let (is_done, text) = said(disk, &["apply", "db.toml", "--at", "alpha"]);
+    assert!(is_done && text.contains("member beta: mode: sync -> async, in force now"), "{text}");
+    let (is_done, text) = set(&["beta", "mode=sync"]);
+    assert!(is_done && text.contains("member beta: mode: async -> sync, in force now"), "{text}");
+    until_in_sync(disk);
     // Too few would be left.
     let (is_done, text) = said(disk, &["suspend", "db.toml", "beta", "--at", "alpha"]);
     assert!(!is_done && text.contains("stays in sync"), "{text}");
@@ -545,5 +557,45 @@ fn a_member_whose_writes_wait_ends_with_sigterm() {
     let mut answer = [0; 16];
     if client.read_exact(&mut answer).is_ok() {
         assert_ne!(answer[4..8], [0; 4]);
+    }
+}
+
+/// Alpha, whose standard output is a file that takes nothing, or a pipe whose reader goes after the first line.
+fn unheard(disk: &Path, reads: bool) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+    command.args(["replica", "serve", "db.toml", "alpha", "--unix", "alpha.nbd"]);
+    command.current_dir(disk).stderr(Stdio::null());
+    if !reads {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        return Running(command.stdout(full).spawn().unwrap());
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.ends_with('\n'), "{line}");
+    Running(child)
+}
+
+#[test]
+fn a_member_whose_output_nobody_reads_is_promoted_and_goes_on_when_it_is_none_any_more() {
+    for reads in [true, false] {
+        let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let disk = disk.path();
+        let addresses = free_addresses();
+        create(disk, [&addresses[0], &addresses[1]]);
+        assert!(landfast(disk, &["prepare", "db.toml", "alpha"]).status.success());
+        let mut alpha = unheard(disk, reads);
+        while !said(disk, &["status", "db.toml", "--at", "alpha"]).0 {
+            assert_eq!(alpha.0.try_wait().unwrap(), None, "it runs");
+        }
+        let (is_done, text) = said(disk, &["promote", "db.toml", "--at", "alpha", "--force"]);
+        assert!(is_done, "{text}");
+        while std::os::unix::net::UnixStream::connect(disk.join("alpha.nbd")).is_err() {
+            assert_eq!(alpha.0.try_wait().unwrap(), None, "it serves");
+        }
+        let (is_done, text) = said(disk, &["demote", "db.toml", "--at", "alpha"]);
+        assert!(is_done, "{text}");
+        let (is_done, text) = said(disk, &["promote", "db.toml", "--at", "alpha", "--force"]);
+        assert!(is_done && alpha.0.try_wait().unwrap().is_none(), "{text}");
     }
 }

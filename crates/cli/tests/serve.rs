@@ -616,3 +616,28 @@ fn a_reload_adds_no_share_that_contains_the_capture() {
     let said = server.end();
     assert!(said.contains("rdma.pcap") && said.contains("goes on as it was"), "{said}");
 }
+
+#[test]
+fn a_file_beyond_the_limit_of_the_process_is_an_error_of_its_client() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    std::fs::create_dir(&share).unwrap();
+    secret(&file, &config(&share, &["alice"], ""));
+    let long = directory.path().join("long");
+    std::fs::write(&long, vec![7; 3 << 20]).unwrap();
+    let mut limited = std::process::Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -f 100 && exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_landfast"),
+        "serve",
+    ]);
+    limited.args(LOOPBACK).args(["--control", "off", "--config"]).arg(&file);
+    limited.env_remove("RUST_LOG").stdin(std::process::Stdio::null());
+    let server = Served::start(limited);
+    let url = format!("smb://alice:secret@{}/data/long", server.smb());
+    let put = program(&["put", long.to_str().unwrap(), &url]).output().unwrap();
+    assert!(!put.status.success(), "{}", said(&put));
+    assert!(lists(&server, "alice", "data"), "{}", said(&put));
+}

@@ -187,4 +187,42 @@ mod tests {
         }
         assert!(pipe.exists());
     }
+
+    /// Bytes of a datagram that a server sends to its service manager.
+    fn until_told(socket: &std::os::unix::net::UnixDatagram, word: &str) {
+        let mut bytes = [0; 4096];
+        loop {
+            let len = socket.recv(&mut bytes).unwrap();
+            if String::from_utf8_lossy(&bytes[..len]).contains(word) {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_in_use_is_served_although_nobody_reads_what_the_server_says() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (volume, files) = (dir.path().join("disk0"), dir.path().join("files"));
+        std::fs::create_dir(&files).unwrap();
+        let made = landfast(&["create", "--size", "8M", "--mode", "file"], &volume);
+        assert!(made.status.success(), "{}", said(&made));
+        let manager = dir.path().join("manager");
+        let told = std::os::unix::net::UnixDatagram::bind(&manager).unwrap();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfast"));
+        command.args(["volume", "serve"]).arg(&volume).arg("--fuse").arg(&files);
+        let mut server = command.env("NOTIFY_SOCKET", &manager).stdout(full).spawn().unwrap();
+        until_told(&told, "READY=1");
+        let disk = OpenOptions::new().write(true).open(files.join("disk0")).unwrap();
+        let pid = server.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        until_told(&told, "STOPPING=1");
+        disk.write_all_at(b"written while it ends", 4096).unwrap();
+        disk.sync_all().unwrap();
+        drop(disk);
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+    }
 }

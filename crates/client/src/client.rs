@@ -162,6 +162,12 @@ impl Client {
         Ok(FileControl::new(runtime, self.clone(), path, options, file, range.clone()))
     }
 
+    /// A client whose share a test has entered.
+    #[cfg(test)]
+    pub(crate) fn of(tree: Tree) -> Self {
+        Self { tree: Arc::new(tree), listing_bytes_max: usize::MAX }
+    }
+
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }

@@ -241,6 +241,8 @@ fn config(me: MemberId, all: MemberSet) -> Config {
         read_lease_ns: 2_000_000_000,
         retention_ns: 0,
         copy_window: 8 << 20,
+        seals: false,
+        key_check: 0,
     }
 }
 

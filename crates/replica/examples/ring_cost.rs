@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = args.next().ok_or("ring_cost FILE [MIB]")?;
     let capacity = args.next().map_or(Ok(1024), |mib| mib.parse::<u64>())? << 20;
     let epoch = Epoch { number: 1, restart: 0, nonce: 1 };
-    let begins = EpochStart { epoch, start: Lsn(0), is_forced: false };
+    let begins = EpochStart { epoch, start: Lsn(0), is_forced: false, is_sealed: false };
     let history = History::new(vec![begins]).ok_or("no history")?;
     let label = Label { group: GROUP, member: MemberId(0), history, ..Label::default() };
     let options = CreateOptions {

@@ -128,6 +128,8 @@ pub struct EpochStart {
     pub start: Lsn,
     /// Whether its source was promoted though it may have lacked what the source before had acknowledged.
     pub is_forced: bool,
+    /// Whether its records are sealed.
+    pub is_sealed: bool,
 }
 
 /// The epochs that made the order of a group, oldest first. Starts never fall, ranks always grow.
@@ -157,6 +159,11 @@ impl History {
     /// The epoch to which the byte at `lsn` belongs.
     pub fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
         self.0.iter().rev().find(|it| it.start <= lsn).map(|it| it.epoch)
+    }
+
+    /// Whether records of an epoch are sealed.
+    pub fn is_sealed(&self) -> bool {
+        self.0.iter().any(|epoch| epoch.is_sealed)
     }
 
     /// Begins an epoch. Epochs of which no byte is left go.
@@ -201,6 +208,7 @@ mod tests {
             epoch: epoch(*number, *nonce),
             start: Lsn(*start),
             is_forced: false,
+            is_sealed: false,
         });
         History::new(epochs.collect()).unwrap()
     }
@@ -232,7 +240,12 @@ mod tests {
     #[test]
     fn an_epoch_without_a_byte_goes_when_the_next_one_begins() {
         let mut history = history(&[(1, 7, 0), (2, 8, 640)]);
-        history.begin(EpochStart { epoch: epoch(3, 9), start: Lsn(640), is_forced: false });
+        history.begin(EpochStart {
+            epoch: epoch(3, 9),
+            start: Lsn(640),
+            is_forced: false,
+            is_sealed: false,
+        });
         assert_eq!(history.epochs().len(), 2);
         assert_eq!(history.epoch_at(Lsn(640)), Some(epoch(3, 9)));
         assert_eq!(history.epoch_at(Lsn(639)), Some(epoch(1, 7)));

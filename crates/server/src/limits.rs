@@ -130,6 +130,8 @@ pub(crate) const UNAUTHENTICATED_CREDITS_MAX: u16 = 512;
 pub(crate) const TRANSACT_SIZE_MAX: u32 = 8 << 20;
 /// The same over SMB Direct, where an answer travels in fragments that the peer has room for.
 pub(crate) const DIRECT_TRANSACT_SIZE_MAX: u32 = 1 << 20;
+/// Input of an IOCTL that writes no bytes of a file: as many ranges as one FILE_LEVEL_TRIM may name.
+pub(crate) const CONTROL_INPUT_MAX: usize = 8 + 16 * smb::fsctl::FILE_RANGES_MAX;
 /// Opens of one session.
 pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 /// Pipes of one session; a client that browses has one or two.

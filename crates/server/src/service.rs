@@ -21,8 +21,9 @@ use crate::connections::{Connections, Sessions};
 use crate::identity::{IdentityParts, ServerIdentity};
 use crate::limits::Limits;
 use crate::push::Push;
+use crate::state::closing::Ending;
 use crate::state::durable::Moving;
-use crate::state::ends::{Over, spawn_end};
+use crate::state::ends::{Over, spawn_end, spawn_end_of_opens};
 use crate::state::files::{Files, FilesParts};
 use crate::state::persistent::Restorer;
 use crate::state::{Account, Open};
@@ -149,6 +150,16 @@ impl Core {
         }
     }
 
+    /// [`Core::dissolve`] on a thread: a session may have thousands of opens to go through.
+    pub(crate) fn dissolve_on_a_thread(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        id: u64,
+        kept: Kept,
+    ) {
+        self.spawn_end((account, Over::nothing()), move |core| core.dissolve(id, kept));
+    }
+
     /// [`Core::dissolve`] for callers that wait for nothing.
     pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
         self.dissolve(id, Arc::new(()));
@@ -167,8 +178,10 @@ impl Core {
             // What the client may come back for is there.
             drop(moving);
             for (over, part) in parts {
-                let kept = Arc::clone(&kept);
-                core.spawn_end((&account, over), move |core| {
+                let (kept, part) = (Arc::clone(&kept), Arc::new(part));
+                let noted = Arc::clone(&part);
+                let forget = move |_: &Arc<Self>| noted.forget(MayWait::here());
+                core.spawn_end_of_opens((&account, over), forget, move |core| {
                     let _kept = kept;
                     part.close(&core.files, MayWait::here());
                 });
@@ -176,31 +189,58 @@ impl Core {
         });
     }
 
-    /// Closes what is left of a tree, without waiting.
+    /// Closes what is left of a tree on threads, each what lies on one file system. `kept` goes with the last of it.
     pub(crate) fn close_in_background(
         self: &Arc<Self>,
         account: &Arc<Account>,
         opens: Vec<Arc<Open>>,
+        kept: &Kept,
     ) {
-        for open in opens {
-            self.spawn_end((account, Over::one(&open)), move |core| {
-                log_close(&open, open.close_for_client(&core.files, MayWait::here()));
+        for (over, part) in Over::sorted(opens) {
+            let (kept, noted) = (Arc::clone(kept), part.clone());
+            let forget = move |_: &Arc<Self>| {
+                for open in noted {
+                    open.forget_note(Ending::ByItsClient, MayWait::here());
+                }
+            };
+            self.spawn_end_of_opens((account, over), forget, move |core| {
+                let _kept = kept;
+                for open in part {
+                    log_close(&open, open.close_for_client(&core.files, MayWait::here()));
+                }
             });
         }
     }
 
-    // A panic is counted.
     fn spawn_end(
         self: &Arc<Self>,
         whose: (&Arc<Account>, Over),
         work: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) {
+        drop(spawn_end(&self.runtime, whose, self.counted(work)));
+    }
+
+    fn spawn_end_of_opens(
+        self: &Arc<Self>,
+        whose: (&Arc<Account>, Over),
+        forget: impl FnOnce(&Arc<Self>) + Send + 'static,
+        close: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let (forget, close) = (self.counted(forget), self.counted(close));
+        drop(spawn_end_of_opens(&self.runtime, whose, forget, close));
+    }
+
+    // A panic is counted.
+    fn counted<F: FnOnce(&Arc<Self>) + Send + 'static>(
+        self: &Arc<Self>,
+        work: F,
+    ) -> impl FnOnce() + Send + use<F> {
         let core = Arc::clone(self);
-        drop(spawn_end(&self.runtime, whose, move || {
+        move || {
             if catch_unwind(AssertUnwindSafe(|| work(&core))).is_err() {
                 core.note_panic("the end of a session");
             }
-        }));
+        }
     }
 
     /// Ends the session that a client names as lost, if it is of the same user. Returns what the

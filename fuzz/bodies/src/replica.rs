@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use replica::dirty::{DIRTY_PAGE_LEN, DirtyMap};
 use replica::format::{
-    Encoding, Extent, Geometry, Kind, Label, Record, VOLUME_LEN_MAX, check_sequence, header_sum,
-    payload_sum,
+    Encoding, Extent, Geometry, Kind, Label, Record, RecordKeys, VOLUME_LEN_MAX, check_sequence,
+    header_sum, payload_sum,
 };
 use replica::fuzzing::{self, Several, Stray};
 use replica::message::Message;
@@ -133,7 +133,7 @@ pub(crate) fn scan(data: &[u8]) {
     let mut bytes = vec![0; usize::try_from(found.end.since(label.start)).expect("4096 at most")];
     ring.read(label.start, &mut bytes).expect("memory does not fail");
     let (start, chain) = (label.start, label.start_chain);
-    let sent = check_sequence(&GROUP, &label.history, start, chain, &bytes);
+    let sent = check_sequence(&GROUP, &label.history, start, chain, &bytes, None);
     assert_eq!(sent.as_ref(), Ok(&found.records));
     // From any of its records on the same is found.
     if let Some(from) = found.records.get(found.records.len() / 2) {
@@ -149,7 +149,7 @@ fn history(input: &mut Input<'_>) -> History {
     let epochs = (1..=u32::from(input.byte() % 4)).map(|number| {
         start += u64::from(input.byte()) * 64;
         let epoch = Epoch { number, restart: 0, nonce: u64::from(input.byte()) };
-        EpochStart { epoch, start: Lsn(start), is_forced: false }
+        EpochStart { epoch, start: Lsn(start), is_forced: false, is_sealed: false }
     });
     History::new(epochs.collect()).expect("starts never fall")
 }
@@ -174,9 +174,10 @@ pub(crate) fn sequence(data: &[u8]) {
     let mut input = Input::new(data);
     let history = history(&mut input);
     let (from, chain) = (Lsn(u64::from(input.u16()) * 64), input.u32());
+    let keys = RecordKeys::new(GROUP, b"a secret of the fuzzer");
     let mut bytes = input.rest().to_vec();
     for _ in 0..2 {
-        if let Ok(found) = check_sequence(&GROUP, &history, from, chain, &bytes) {
+        if let Ok(found) = check_sequence(&GROUP, &history, from, chain, &bytes, Some(&keys)) {
             let end = found.last().map_or(from, |last| last.record.end());
             assert_eq!(usize::try_from(end.since(from)), Ok(bytes.len()));
         }

@@ -19,6 +19,14 @@ pub(crate) struct Binary {
     pub(crate) dir: PathBuf,
 }
 
+impl Binary {
+    /// Whether a name is that of the file, without what cargo adds to it.
+    pub(crate) fn is_one_of(&self, names: &[String]) -> bool {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        names.iter().any(|wanted| name.rsplit_once('-').is_some_and(|(name, _)| name == wanted))
+    }
+}
+
 /// Where and how to build.
 #[derive(Clone, Debug)]
 pub(crate) struct Builder {

@@ -11,6 +11,8 @@ use crate::tests::{End, Test, run};
 pub(crate) struct Judge<'a> {
     pub(crate) binaries: &'a [Binary],
     pub(crate) tests: &'a [Test],
+    /// Packages whose tests may find mutants of others.
+    pub(crate) also: &'a [String],
     pub(crate) reaching: HashMap<u32, Vec<usize>>,
     /// What a test gets at least.
     pub(crate) limit: Duration,
@@ -32,8 +34,11 @@ impl Judge<'_> {
     /// Judges a mutant of a package. `guess`: tests that found others nearby.
     pub(crate) fn judge(&self, id: u32, package: &str, guess: &[usize]) -> Verdict {
         let Some(reaching) = self.reaching.get(&id) else { return Verdict::Unreached };
-        let is_own = |index: &&usize| self.binaries[self.tests[**index].binary].package == package;
-        let own: Vec<usize> = reaching.iter().filter(is_own).copied().collect();
+        let of = |index: usize| &self.binaries[self.tests[index].binary].package;
+        let counts = |index: &usize| of(*index) == package || self.also.contains(of(*index));
+        let mut own: Vec<usize> = reaching.iter().copied().filter(counts).collect();
+        // Those of the package first, each part the quickest first.
+        own.sort_by_key(|index| of(*index) != package);
         if own.is_empty() {
             return Verdict::Unreached;
         }

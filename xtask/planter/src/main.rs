@@ -55,6 +55,12 @@ struct Options {
     /// The packages whose tests run, without their prefix
     #[arg(long, value_delimiter = ',')]
     packages: Vec<String>,
+    /// Packages whose tests may find mutants of others too, without their prefix
+    #[arg(long, value_delimiter = ',')]
+    also: Vec<String>,
+    /// Runs only programs of tests with these names, such as `server`, the unit tests, or `files`
+    #[arg(long, value_delimiter = ',')]
+    programs: Vec<String>,
     /// Judges only mutants whose names this file has, one a line, in its order
     #[arg(long)]
     only: Option<PathBuf>,
@@ -90,7 +96,7 @@ fn work(options: &Options) -> Result<(), String> {
     let list = fs::read_to_string(&options.list).map_err(|error| error.to_string())?;
     let mutants: Vec<Mutant> = serde_json::from_str(&list).map_err(|error| error.to_string())?;
     let kept = options.work.join("built.json");
-    let Built { binaries, unviable, placeless } = match options.built {
+    let Built { mut binaries, unviable, placeless } = match options.built {
         true => {
             let text = fs::read(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
             serde_json::from_slice(&text).map_err(|error| error.to_string())?
@@ -111,6 +117,7 @@ fn work(options: &Options) -> Result<(), String> {
             report.line(verdict, &mutants[*id as usize].name, "", 0)?;
         }
     }
+    binaries.retain(|binary| options.programs.is_empty() || binary.is_one_of(&options.programs));
     let (tests, failing) = tests::examine(&binaries, &options.work, &stamp(&list), options.jobs)?;
     for test in &failing {
         report.line("fails-without", test, "", 0)?;
@@ -118,7 +125,8 @@ fn work(options: &Options) -> Result<(), String> {
     let chosen = chosen(options, &mutants, |id| unviable.contains(&id) || placeless.contains(&id))?;
     let limit = Duration::from_secs(options.limit);
     let reaching = tests::by_mutant(&tests);
-    let judge = Judge { binaries: &binaries, tests: &tests, reaching, limit };
+    let also = &options.also;
+    let judge = Judge { binaries: &binaries, tests: &tests, also, reaching, limit };
     println!(
         "  {} mutants, {} tests; {} fail without a mutant",
         chosen.len(),
@@ -138,7 +146,9 @@ struct Built {
 
 // Plants and builds until what is left builds.
 fn build(options: &Options, mutants: &[Mutant]) -> Result<Built, String> {
-    let builder = Builder { target: options.target.clone(), packages: options.packages.clone() };
+    let mut packages = options.packages.clone();
+    packages.extend(options.also.iter().filter(|also| !options.packages.contains(also)).cloned());
+    let builder = Builder { target: options.target.clone(), packages };
     let remembered = options.work.join("unviable.txt");
     let known = fs::read_to_string(&remembered).unwrap_or_default();
     let known: HashSet<&str> = known.lines().collect();

@@ -51,6 +51,18 @@ pub(crate) struct Options {
     /// Only mutants whose names this file has, one a line
     #[arg(long, requires = "planted")]
     only: Option<PathBuf>,
+    /// Crates whose tests may find the mutants too, such as `server` for `client`
+    #[arg(long, requires = "planted", value_delimiter = ',', value_name = "CRATE")]
+    also: Vec<String>,
+    /// Only these programs of tests, such as `server`, its unit tests, or `files`
+    #[arg(long, requires = "planted", value_delimiter = ',', value_name = "NAME")]
+    programs: Vec<String>,
+    /// Takes the programs of the last run with `--planted`, which had the same crates and sources
+    #[arg(long, requires = "planted")]
+    built: bool,
+    /// Seconds that a test gets at least, beside three times what it takes
+    #[arg(long, requires = "planted", default_value_t = 10)]
+    limit: u64,
 }
 
 /// A crate, and the part of it that is examined.

@@ -38,6 +38,15 @@ pub(super) fn run(
     step = step.arg("--target").arg(workspace::target());
     step = step.arg("--list").arg(&list).arg("--only").arg(&only);
     step = step.args(["--packages", &packages.join(","), "--every", &options.every.to_string()]);
+    step = step.args(["--limit", &options.limit.to_string()]);
+    for (name, values) in [("--also", &options.also), ("--programs", &options.programs)] {
+        if !values.is_empty() {
+            step = step.args([name, &values.join(",")]);
+        }
+    }
+    if options.built {
+        step = step.args(["--built"]);
+    }
     step.builds().run()?;
     let verdicts = work.join("verdicts.tsv");
     let verdicts = fs::read_to_string(&verdicts).map_err(Failure::io("reading", &verdicts))?;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::closed;
@@ -13,6 +14,23 @@ use crate::failure::Failure;
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
+
+/// Writes what a command says that serves others, and goes on whether somebody hears it or not: the terminal or the reader of a
+/// pipe may be gone, a disk full. A pipe that is full, as nobody reads it, is not waited for.
+pub(crate) fn tell(text: &str) {
+    let mut out = io::stdout().lock();
+    let mut room = [PollFd::new(&out, PollFlags::OUT)];
+    let looked = poll(&mut room, Some(&Timespec::default()));
+    let [room] = room.map(|it| it.revents());
+    if looked.is_ok() && room.contains(PollFlags::OUT) {
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+/// Writes what a command that waits says of its progress, if somebody hears it.
+pub(crate) fn note(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Refuses to start a command whose output nobody can get.

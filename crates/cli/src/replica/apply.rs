@@ -21,6 +21,7 @@ pub(super) fn run(options: &Apply) -> Result<(), Failure> {
         file: Box::new(group.file),
         dry_run: options.dry_run,
         others_have_it: options.others_have_it,
+        keys: Vec::new(),
     };
     let (_, answer) = ask::ask(&options.asked.of, wish)?;
     match options.asked.json {
@@ -74,6 +75,7 @@ pub(super) fn set(options: &Set) -> Result<(), Failure> {
         file: Box::new(new.file.clone()),
         dry_run,
         others_have_it: options.others_have_it,
+        keys: names.clone(),
     };
     let is_ours = |key: &str| names.iter().any(|name| name == key);
     let runs = match ask::ask(&of, wish(true)) {

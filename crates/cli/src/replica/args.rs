@@ -413,7 +413,7 @@ Examples:
     landfast replica set db.toml window=32M compression=lz4
     landfast replica set db.toml rpo_ms=                        (none: the default)
     landfast replica set db.toml beta mode=async
-    landfast replica set db.toml beta --mode async              (the file stays: until the source is started again)";
+    landfast replica set db.toml beta --mode async              (the file stays: until the source is started again, or `apply`)";
 
 const VERIFY_NOTES: &str = "\
 The exit status is 0 once all members have compared everything and nothing differed; 1 where something differed, which is

@@ -16,7 +16,7 @@ use super::ReplicaFailure;
 use super::args::{Asked as Options, Mount, Of, ReplicaCommand, To};
 use super::control::{self, Asked};
 use super::group::Group;
-use super::in_force::InForce;
+use super::in_force::{How, InForce};
 use super::show;
 use super::views::Shown;
 use crate::failure::Failure;
@@ -212,9 +212,9 @@ impl Answers {
                 self.shown.mount(&self.member, &names, &point, room, (fuse, loops))
             }
             Asked::Unmount { view } => self.shown.unmount(view),
-            Asked::Apply { file, dry_run, others_have_it } => {
-                let how = (dry_run, others_have_it);
-                self.in_force.take(&self.member, &self.name, *file, how)
+            Asked::Apply { file, dry_run, others_have_it, keys } => {
+                let how = How { dry_run, others_have_it, keys };
+                self.in_force.take(&self.member, &self.name, *file, &how)
             }
         }
     }
@@ -358,8 +358,8 @@ const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
 /// A member is suspended, and too few would be in sync without it.
-const STAYS_IN_SYNC: &str = "the member is suspended, but stays in sync, as fewer than least_in_sync would be without it: writes wait \
-for it until it is resumed, or least_in_sync is less";
+const STAYS_IN_SYNC: &str = "the member is suspended, but stays in sync, as fewer than least_in_sync would be without it: it is \
+sent to until another takes its place, or least_in_sync is less";
 /// How long a member that is suspended may take to leave the set in sync.
 const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// A denial is of interest for so many events.

@@ -87,6 +87,10 @@ pub(super) enum Asked {
         dry_run: bool,
         #[serde(default)]
         others_have_it: bool,
+        /// The differences that are meant, by their names; all of the file where there is none. What an operator has made of a
+        /// mode meanwhile is taken back where the mode is meant.
+        #[serde(default)]
+        keys: Vec<String>,
     },
 }
 

@@ -165,6 +165,12 @@ const WAYS: &[(&str, Way)] = &[
     ("rpo_throttle", Way::Now),
     ("transport", Way::Restart("the engine of RDMA is opened when a member starts")),
     ("links_are_private", AT_START),
+    (
+        "seal_records",
+        Way::Restart(
+            "an epoch is sealed or not, and a member begins one as the source when it starts",
+        ),
+    ),
     ("rdma_provider", Way::Restart("the engine of RDMA is opened when a member starts")),
     ("bandwidth", Way::Now),
     (

@@ -93,7 +93,8 @@ impl<'o> Front<'o> {
                 all
             });
             self.mounted = Some(mounted);
-            return output::say(&format!("serving {}\n", shown.join(", ")));
+            output::tell(&format!("serving {}\n", shown.join(", ")));
+            return Ok(());
         }
         let unix = self.options.unix.clone().map(Address::Unix);
         let addresses: Vec<Address> =
@@ -111,7 +112,8 @@ impl<'o> Front<'o> {
         self.served = Some(server.listen(&addresses).map_err(NbdFailure::from)?);
         let role = if self.tenure == 0 { "refusing on" } else { "serving on" };
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        output::say(&format!("{role} {}\n", shown.join(", ")))
+        output::tell(&format!("{role} {}\n", shown.join(", ")));
+        Ok(())
     }
 
     /// Ends all of it, once nobody has a file open any more. What waits for other members is failed after [`GRACE`]; a second
@@ -140,9 +142,9 @@ impl<'o> Front<'o> {
                 return Ok(());
             }
             if !std::mem::replace(&mut said, true) {
-                output::say(
+                output::tell(
                     "a file is in use; waiting until it is not (unmount what is mounted on its loop device)\n",
-                )?;
+                );
             }
             tokio::select! {
                 _ = stops.received() => return Ok(()),

@@ -63,6 +63,9 @@ pub(crate) struct GroupFile {
     /// Nobody but the members reaches the links between them: what goes by RDMA is not encrypted.
     #[serde(default)]
     pub(crate) links_are_private: bool,
+    /// Records are sealed in the logs, and so wherever they go, with the secret of the group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) seal_records: bool,
     /// What carries out RDMA.
     #[serde(default)]
     pub(crate) rdma_provider: RdmaProvider,
@@ -323,6 +326,8 @@ impl Group {
             read_lease_ns: file.read_lease_ms.saturating_mul(1_000_000),
             retention_ns: file.retention_s.saturating_mul(1_000_000_000),
             copy_window: COPY_WINDOW,
+            seals: file.seal_records,
+            key_check: 0,
         }
     }
 }
@@ -521,9 +526,10 @@ impl GroupFile {
     }
 
     fn check_links(&self) -> Result<(), String> {
-        if self.transport == Transport::Rdma && !self.links_are_private {
+        if self.transport == Transport::Rdma && !self.links_are_private && !self.seal_records {
             return Err("transport: what goes by RDMA is not encrypted, and who sees it can write to the logs: where \
-                 nobody but the members reaches the links, say `links_are_private = true`"
+                 nobody but the members reaches the links, say `links_are_private = true`; elsewhere `seal_records = true`, \
+                 with which nobody reads or forges a record"
                 .to_owned());
         }
         if self.transport == Transport::Rdma && self.bandwidth.is_some() {
@@ -661,6 +667,7 @@ pub(super) mod tests {
             rpo_throttle: false,
             transport: Transport::Tcp,
             links_are_private: false,
+            seal_records: false,
             rdma_provider: RdmaProvider::Soft,
             bandwidth: None,
             connections: 1,

@@ -32,18 +32,18 @@ impl InForce {
         member: &Member,
         name: &str,
         file: GroupFile,
-        (dry_run, others_have_it): (bool, bool),
+        how: &How,
     ) -> Result<Value, String> {
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let group = self.group();
         let new = Group::of_file(&group.path, file).map_err(|error| error.to_string())?;
         let me = group.member(name).map_err(|error| error.to_string())?.clone();
-        let found = between(&group.file, &new.file, me.number);
-        let judge = Judge { member, has: &group.file, new: &new.file, others_have_it };
-        let before = group.member(name).map(|entry| group.settings(entry));
-        let before = before.map_err(|error| error.to_string())?;
-        let mut in_force = group.clone();
+        let has = Group { file: how.runs_by(&group.file, member), ..group.clone() };
+        let found = between(&has.file, &new.file, me.number);
+        let judge =
+            Judge { member, has: &has.file, new: &new.file, others_have_it: how.others_have_it };
         let never = found.iter().any(|it| matches!(judge.of(it), Outcome::Left("refused", _)));
+        let (mut taken, mut in_force) = (has.clone(), group);
         let mut outcomes = Vec::new();
         for difference in &found {
             let mut outcome = judge.of(difference);
@@ -51,25 +51,27 @@ impl InForce {
             if never && outcome.is_now() {
                 outcome = Outcome::Left("refused", NOT_IN_PART.to_owned());
             }
-            if outcome.is_now() && !dry_run {
+            if outcome.is_now() && !how.dry_run {
                 outcome = match judge.grows(difference) {
                     Err(why) => Outcome::Left("failed", why),
                     Ok(()) => Outcome::Now("changed"),
                 };
             }
             if outcome == Outcome::Now("changed") {
+                take_over(&mut taken.file, &new.file, difference);
                 take_over(&mut in_force.file, &new.file, difference);
             }
             outcomes.push(outcome.shown(difference));
         }
-        if !dry_run {
+        if !how.dry_run {
             // What concerns nobody's work but has to be the same for the next comparison.
             if !never {
                 in_force.file.removed.clone_from(&new.file.removed);
             }
-            let entry = in_force.member(name).map_err(|error| error.to_string())?;
-            let mut settings = in_force.settings(entry);
-            // A mode that the file leaves as it was stays what an operator has made of it meanwhile.
+            let settings = |of: &Group| of.member(name).map(|entry| of.settings(entry));
+            let before = settings(&has).map_err(|error| error.to_string())?;
+            let mut settings = settings(&taken).map_err(|error| error.to_string())?;
+            // A mode that is not changed stays what an operator has made of it meanwhile.
             settings.tuning.modes.retain(|mode| !before.tuning.modes.contains(mode));
             member.configure(&settings);
             *self.group.write().unwrap_or_else(PoisonError::into_inner) = in_force;
@@ -79,6 +81,31 @@ impl InForce {
             }
         }
         Ok(json!({ "member": name, "changes": outcomes }))
+    }
+}
+
+/// How a file is to be taken.
+#[derive(Clone, Debug)]
+pub(super) struct How {
+    pub(super) dry_run: bool,
+    pub(super) others_have_it: bool,
+    /// See [`super::control::Asked::Apply`].
+    pub(super) keys: Vec<String>,
+}
+
+impl How {
+    /// What the member runs by: its file, but for modes that an operator has changed since and that are meant now.
+    fn runs_by(&self, file: &GroupFile, member: &Member) -> GroupFile {
+        let (mut file, modes) = (file.clone(), member.report().modes);
+        for entry in &mut file.members {
+            let key = format!("member {}: mode", entry.name);
+            let is_meant = self.keys.is_empty() || self.keys.contains(&key);
+            let mode = modes.iter().find(|(of, _)| of.0 == entry.number);
+            if let Some((_, mode)) = mode.filter(|_| is_meant) {
+                entry.mode = (*mode).into();
+            }
+        }
+        file
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         rpo_throttle: false,
         transport: Transport::Tcp,
         links_are_private: false,
+        seal_records: false,
         rdma_provider: RdmaProvider::Soft,
         bandwidth: None,
         connections: super::group::one_connection(),

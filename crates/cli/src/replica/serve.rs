@@ -51,7 +51,7 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
         };
         let promoter = automatic::start(&group, &entry, etcd, &member)?;
         let figures = metrics.as_ref().map(|it| format!(", metrics={}", it.address()));
-        output::say(&format!("{status}{}\n", figures.unwrap_or_default()))?;
+        output::tell(&format!("{status}{}\n", figures.unwrap_or_default()));
         notify::say(&notify::ready(&status));
         let stop = loop {
             tokio::select! {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use replica::MemberId;
 use replica::core::{MemberState, Mode};
 use replica::runtime::{Noted, Report, Way};
 use replica::view::{Available, Mark, Utc};
+use replica::{MemberId, MemberSet};
 use serde_json::{Value, json};
 
 use super::group::Group;
@@ -14,7 +14,7 @@ use crate::output;
 /// The state of a member as JSON.
 pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) -> Value {
     let status = &report.status;
-    let names: Vec<String> = status.in_sync.iter().map(|member| group.name_of(member)).collect();
+    let names = names_of(group, status.in_sync);
     let replicas: Vec<Value> = status
         .others
         .iter()
@@ -34,11 +34,8 @@ pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) ->
         "is_consistent": status.is_consistent,
         "follows": status.follows.map(|member| group.name_of(member)),
         "is_promoting": status.is_promoting,
-        "reads_wait_for": status
-            .reads_wait_for
-            .iter()
-            .map(|member| group.name_of(member))
-            .collect::<Vec<_>>(),
+        "reads_wait_for": names_of(group, status.reads_wait_for),
+        "waits_for": names_of(group, status.waits_for),
         "log": {
             "bytes": status.capacity,
             "start_lsn": status.start.0,
@@ -53,6 +50,10 @@ pub(super) fn report(group: &Group, me: &str, report: &Report, views: &[u64]) ->
         "views": views,
         "replicas": replicas,
     })
+}
+
+fn names_of(group: &Group, members: MemberSet) -> Vec<String> {
+    members.iter().map(|member| group.name_of(member)).collect()
 }
 
 fn role(report: &Report) -> &'static str {
@@ -171,8 +172,16 @@ pub(super) fn status(group: &Group, answer: &Value) -> String {
     if let Some(source) = answer["follows"].as_str() {
         let _ = writeln!(out, "follows {source}");
     }
-    let waits = answer["reads_wait_for"].as_array().into_iter().flatten();
-    let waits: Vec<String> = waits.map(text).collect();
+    let waits = |key: &str| -> Vec<String> {
+        answer[key].as_array().into_iter().flatten().map(text).collect()
+    };
+    for member in waits("waits_for") {
+        let _ = writeln!(
+            out,
+            "waits until {member} is heard of, which may be the source by now: start it, or `go-on-without` it"
+        );
+    }
+    let waits = waits("reads_wait_for");
     if !waits.is_empty() {
         let _ = writeln!(out, "reads wait for the word of {}", waits.join(", "));
     }

@@ -67,7 +67,7 @@ fn answers(group: &Group, me: &MemberEntry) -> Result<(), Failure> {
                 }
             })
             .map_err(ReplicaFailure::from)?;
-        output::say(&format!("{} answers measurements at {address}, until Ctrl-C\n", me.name))?;
+        output::tell(&format!("{} answers measurements at {address}, until Ctrl-C\n", me.name));
         stops.received().await;
         drop(listening);
         Ok(())
@@ -83,11 +83,11 @@ fn measure(
     let time = Duration::from_secs(options.seconds.into());
     let (identity, member) = (identity(group, me)?, MemberId(other.number));
     let link_options = LinkOptions::default();
-    eprintln!("links to {}, {} s each ...", other.name, options.seconds);
+    output::note(&format!("links to {}, {} s each ...\n", other.name, options.seconds));
     let open = || dial(&other.addresses, &identity, member, &link_options);
     let link = measure_links(open, &STREAMS, time).map_err(|source| nobody(other, source))?;
     let disk = |directory: &Path| {
-        eprintln!("{} ...", directory.display());
+        output::note(&format!("{} ...\n", directory.display()));
         measure_disk(directory, DISK_LEN, time).map_err(ReplicaFailure::from)
     };
     let log = disk(existing(&me.directory))?;

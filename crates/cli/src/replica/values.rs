@@ -53,6 +53,16 @@ pub(crate) enum EntryMode {
     Async,
 }
 
+impl From<Mode> for EntryMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Sync => Self::Sync,
+            Mode::SemiSync => Self::SemiSync,
+            Mode::Async => Self::Async,
+        }
+    }
+}
+
 /// [`Congestion`] as the file has it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]

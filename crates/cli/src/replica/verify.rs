@@ -103,7 +103,7 @@ impl Progress {
         if part > self.told {
             self.told = part;
             let names: Vec<&str> = behind.iter().map(|(name, _)| &**name).collect();
-            eprintln!("{part} %, waiting for {}", names.join(", "));
+            output::note(&format!("{part} %, waiting for {}\n", names.join(", ")));
         }
     }
 }

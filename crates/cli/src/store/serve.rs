@@ -29,10 +29,10 @@ pub(super) fn run(options: &ServeStore) -> Result<(), Failure> {
         };
         let server = start(settings).await?;
         let (control, rdma) = (server.control_address(), server.rdma_address());
-        output::say(&format!(
+        output::tell(&format!(
             "store server {name} control={control} rdma={rdma} class={}\n",
             server.class()
-        ))?;
+        ));
         notify::say(&notify::ready("serving a store"));
         let stop = stops.received().await;
         tracing::info!(?stop, "ending");

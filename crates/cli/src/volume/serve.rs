@@ -37,7 +37,7 @@ fn run_ublk(options: &Serve, first: u32) -> Result<(), Failure> {
             let again = if disk.was_taken_over() { " (taken over)" } else { "" };
             format!("{}{again}", disk.path().display())
         });
-        say_ready(options, &shown.collect::<Vec<_>>())?;
+        say_ready(options, &shown.collect::<Vec<_>>());
         let stop = loop {
             tokio::select! {
                 stop = stops.received() => break stop,
@@ -59,10 +59,10 @@ fn run_ublk(options: &Serve, first: u32) -> Result<(), Failure> {
             }
             let Some((disk, user)) = used.first() else { return Ok(()) };
             if !std::mem::replace(&mut is_said, true) {
-                output::say(&format!(
+                output::tell(&format!(
                     "{} is in use by {user}; waiting until it is not; a second signal leaves it for the next server\n",
                     disk.path().display()
-                ))?;
+                ));
             }
             disks = used.into_iter().map(|(disk, _)| disk).collect();
             tokio::select! {
@@ -78,7 +78,7 @@ fn run_nbd(options: &Serve) -> Result<(), Failure> {
     interrupt::run(async |stops| {
         let handle = start(options, &addresses)?;
         let shown: Vec<String> = handle.addresses().iter().map(ToString::to_string).collect();
-        say_ready(options, &shown)?;
+        say_ready(options, &shown);
         let stop = stops.received().await;
         tracing::info!(?stop, "ending");
         notify::say(notify::STOPPING);
@@ -96,7 +96,7 @@ fn run_fuse(options: &Serve, directory: &Path) -> Result<(), Failure> {
         let mut shown: Vec<String> =
             mounted.paths().iter().map(|path| path.display().to_string()).collect();
         shown.extend(mounted.loops().map(|path| path.display().to_string()));
-        say_ready(options, &shown)?;
+        say_ready(options, &shown);
         let stop = stops.received().await;
         tracing::info!(?stop, "ending");
         notify::say(notify::STOPPING);
@@ -106,10 +106,10 @@ fn run_fuse(options: &Serve, directory: &Path) -> Result<(), Failure> {
         if ended(&mut mounted)? {
             return Ok(());
         }
-        output::say(&format!(
+        output::tell(&format!(
             "a file below {} is in use; waiting until it is not (unmount what is mounted on its loop device)\n",
             directory.display()
-        ))?;
+        ));
         loop {
             tokio::select! {
                 _ = stops.received() => return Ok(()),
@@ -122,11 +122,10 @@ fn run_fuse(options: &Serve, directory: &Path) -> Result<(), Failure> {
     })
 }
 
-fn say_ready(options: &Serve, shown: &[String]) -> Result<(), Failure> {
+fn say_ready(options: &Serve, shown: &[String]) {
     let status = format!("serving {} volumes on {}", options.volumes.len(), shown.join(", "));
-    output::say(&format!("{status}\n"))?;
+    output::tell(&format!("{status}\n"));
     notify::say(&notify::ready(&status));
-    Ok(())
 }
 
 /// A volume that is open.

@@ -42,7 +42,7 @@ use tokio::sync::watch;
 use super::answers::{class_of, granted, malformed, mapping_of, promised, takes};
 use super::listeners::{self, Listeners};
 use super::smb2::{FallbackReason, Smb2};
-use super::watcher::{Shared, Standing, Watcher};
+use super::watcher::{Shared, Standing, Watcher, owners_part};
 use crate::client::Client;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, Known, Lease, OpenOptions};
@@ -205,7 +205,7 @@ impl FileControl {
             }
             was_mapped
         });
-        self.listen(self.grace / 2);
+        self.listen(owners_part(self.grace));
         Ok(())
     }
 

@@ -147,6 +147,11 @@ impl Shared {
     }
 }
 
+/// How much of the grace is the owner's, to give a region back; the rest is the watcher's, for it to reach the server.
+pub(super) fn owners_part(grace: Duration) -> Duration {
+    grace / 2
+}
+
 /// Waits until the server recalls one mapping.
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -184,7 +189,7 @@ impl Watcher {
             self.recall.ask();
             let is_over = |now: &Standing| *now != mapped && *now != Standing::Settling;
             let given_back = standing.wait_for(is_over);
-            if tokio::time::timeout(self.grace / 2, given_back).await.is_err() {
+            if tokio::time::timeout(owners_part(self.grace), given_back).await.is_err() {
                 // The owner makes no calls: the watcher returns the region in its name, and
                 // uncommitted writes are not written again. If the owner is about to return the
                 // region, the lease break is not acknowledged before that.
@@ -195,7 +200,7 @@ impl Watcher {
                 acknowledge(lease, found).await;
             }
         }
-        self.shared.acknowledge_while_unmapped(lease, self.grace / 2).await;
+        self.shared.acknowledge_while_unmapped(lease, owners_part(self.grace)).await;
     }
 }
 
@@ -221,6 +226,11 @@ mod tests {
     use smb::{Command, MessageId};
 
     use super::*;
+
+    #[test]
+    fn the_owner_has_half_of_the_grace_to_give_a_region_back() {
+        assert_eq!(owners_part(Duration::from_secs(7)), Duration::from_millis(3_500));
+    }
 
     #[test]
     fn a_region_whose_unmapping_was_refused_does_not_count_as_unmapped() {

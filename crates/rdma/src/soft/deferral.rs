@@ -139,3 +139,78 @@ impl Deferral {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::OPERATIONS_MAX;
+    use super::*;
+
+    fn deferral() -> (Deferral, Arc<dyn Medium>) {
+        let key = Key { index: 3, generation: 1 };
+        (Deferral::new(key), pmem::anonymous(4096).unwrap())
+    }
+
+    #[test]
+    fn operations_collect_while_a_worker_has_the_ones_before() {
+        let (mut deferral, medium) = deferral();
+        assert!(!deferral.is_active() && !deferral.is_running() && !deferral.is_full());
+        assert!(deferral.take_to_submit().is_none());
+        deferral.push_place(7, &medium, 16, b"first", After::Nothing);
+        deferral.push_place(8, &medium, 32, b"second", After::Nothing);
+        assert!(deferral.is_active() && !deferral.is_running());
+        let batch = deferral.take_to_submit().unwrap();
+        assert!(deferral.is_active() && deferral.is_running());
+        assert_eq!(batch.payload, b"firstsecond");
+        let found = batch.operations.iter().map(|operation| {
+            let target = operation.target.as_ref().unwrap();
+            let Work::Place(range) = operation.work.clone() else { panic!("{operation:?}") };
+            (target.tag, target.offset, target.len, range)
+        });
+        assert_eq!(found.collect::<Vec<_>>(), [(7, 16, 5, 0..5), (8, 32, 6, 5..11)]);
+        deferral.push_mark(After::Nothing);
+        assert!(deferral.take_to_submit().is_none(), "one batch at a time");
+        deferral.returned(batch);
+        assert!(deferral.is_active() && !deferral.is_running());
+        let batch = deferral.take_to_submit().unwrap();
+        assert_eq!((batch.operations.len(), batch.payload.len()), (1, 0));
+        deferral.returned(batch);
+        assert!(!deferral.is_active());
+        deferral.push_mark(After::Nothing);
+        assert!(deferral.spare.is_none(), "its memory is used again");
+    }
+
+    #[test]
+    fn a_queue_pair_stops_reading_when_a_batch_is_full() {
+        let (mut deferral, _) = deferral();
+        for _ in 1..OPERATIONS_MAX {
+            deferral.push_mark(After::Nothing);
+        }
+        assert!(!deferral.is_full());
+        deferral.push_mark(After::Nothing);
+        assert!(deferral.is_full());
+    }
+
+    #[test]
+    fn operations_from_the_first_on_a_region_that_ended_never_begin() {
+        let (mut deferral, medium) = deferral();
+        assert!(!deferral.cut_at(7));
+        for tag in [6, 7, 8, 7] {
+            deferral.push(tag, &medium, 0, 8, Work::Persist, After::Nothing);
+        }
+        assert!(!deferral.cut_at(9));
+        assert!(deferral.cut_at(7));
+        let batch = deferral.take_to_submit().unwrap();
+        assert_eq!(batch.operations.len(), 1, "only what came before");
+        assert!(!deferral.cut_at(6), "a worker has it");
+        deferral.withdraw(6);
+        assert!(batch.withdrawn().covers(6) && !batch.withdrawn().covers(7));
+        deferral.push_mark(After::Nothing);
+        deferral.forget();
+        assert!(batch.withdrawn().covers(7), "the connection is over");
+        assert!(deferral.is_running());
+        deferral.returned(batch);
+        assert!(deferral.take_to_submit().is_none());
+        deferral.withdraw(6);
+        deferral.forget();
+    }
+}

@@ -221,3 +221,146 @@ impl Hasher for TagHasher {
         self.0 = mixed ^ (mixed >> 32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: QpId = QpId { index: 1, generation: 0 };
+    const OTHER: QpId = QpId { index: 4, generation: 2 };
+    const LEN: u64 = 8192;
+
+    fn regions(max: u32) -> Regions {
+        Regions::new(max, Random::host())
+    }
+
+    fn medium() -> Arc<dyn Medium> {
+        pmem::anonymous(LEN).unwrap()
+    }
+
+    /// A region of the bytes 64 to 4096 that ONE may read and write.
+    fn registered(regions: &mut Regions) -> MemoryRegion {
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        regions.register(ONE, medium(), 64..4096, access).unwrap()
+    }
+
+    #[test]
+    fn a_region_lies_in_its_medium_and_has_at_least_a_byte() {
+        let mut regions = regions(8);
+        let mut of = |range: Range<u64>| {
+            let access = Access::REMOTE_READ;
+            let found = regions.register(ONE, medium(), range, access);
+            found.map(|region| (region.remote_addr_base, region.len))
+        };
+        assert_eq!(of(0..LEN), Ok((0, LEN)));
+        assert_eq!(of(LEN - 1..LEN), Ok((LEN - 1, 1)));
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
+        for (start, end) in [(0, LEN + 1), (8, 8), (9, 8)] {
+            let error = RegisterError::ConfigRange { start, end, len: LEN };
+            assert_eq!(of(start..end), Err(error));
+        }
+    }
+
+    #[test]
+    fn no_more_regions_than_the_limit_are_registered_at_once() {
+        let mut regions = regions(2);
+        let first = registered(&mut regions);
+        registered(&mut regions);
+        let again = |regions: &mut Regions| {
+            regions.register(OTHER, medium(), 0..8, Access::REMOTE_READ).map(drop)
+        };
+        assert_eq!(again(&mut regions), Err(RegisterError::RegionsExhausted { max: 2 }));
+        regions.deregister(ONE, first.rkey).unwrap();
+        again(&mut regions).unwrap();
+    }
+
+    #[test]
+    fn an_access_passes_with_the_tag_the_queue_pair_the_right_and_the_range() {
+        let mut regions = regions(8);
+        let Rkey(tag) = registered(&mut regions).rkey;
+        let check = |qp, tag, offset, len, need| regions.check(qp, tag, offset, len, need).err();
+        let (read, both) = (Access::REMOTE_READ, Access::REMOTE_READ | Access::REMOTE_WRITE);
+        assert_eq!(check(ONE, tag, 64, 4032, both), None, "the whole");
+        assert_eq!(check(ONE, tag, 4095, 1, read), None, "its last byte");
+        assert_eq!(check(ONE, tag ^ 1, 64, 1, read), Some(AccessError::Tag));
+        assert_eq!(check(OTHER, tag, 64, 1, read), Some(AccessError::Stream));
+        let right = Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        assert_eq!(check(ONE, tag, 64, 1, right), Some(AccessError::Rights));
+        assert_eq!(check(ONE, tag, 63, 2, read), Some(AccessError::Bounds));
+        assert_eq!(check(ONE, tag, 64, 4033, read), Some(AccessError::Bounds));
+        assert_eq!(check(ONE, tag, 4096, 1, read), Some(AccessError::Bounds));
+        assert_eq!(check(ONE, tag, u64::MAX, 1, read), Some(AccessError::Wrap));
+    }
+
+    #[test]
+    fn a_local_slice_counts_from_the_beginning_of_its_region() {
+        let mut regions = regions(8);
+        let lkey = registered(&mut regions).lkey;
+        let check = |lkey, offset, len| {
+            let found = regions.check_local(ONE, lkey, offset, len, Access::REMOTE_READ);
+            found.map(|(_, offset)| offset)
+        };
+        assert_eq!(check(lkey, 0, 4032), Ok(64));
+        assert_eq!(check(lkey, 4031, 1), Ok(4095));
+        assert_eq!(check(lkey, 0, 4033), Err(AccessError::Bounds));
+        assert_eq!(check(lkey, u64::MAX, 1), Err(AccessError::Wrap));
+        assert_eq!(check(Lkey(lkey.0 ^ 1), 0, 1), Err(AccessError::Tag));
+    }
+
+    #[test]
+    fn a_region_is_found_no_more_when_it_ends_and_is_over_with_its_last_operation() {
+        let mut regions = regions(8);
+        let rkey = registered(&mut regions).rkey;
+        let Rkey(tag) = rkey;
+        assert_eq!(regions.deregister(OTHER, rkey), Err(RegisterError::UnknownRegion(rkey)));
+        regions.work_begins(tag);
+        regions.work_begins(tag);
+        regions.work_begins(tag);
+        assert_eq!(regions.work_ends(tag), None, "it is registered");
+        assert_eq!(regions.deregister(ONE, rkey), Ok(2));
+        let found = regions.check(ONE, tag, 64, 1, Access::REMOTE_READ);
+        assert_eq!(found.err(), Some(AccessError::Tag));
+        assert_eq!(regions.deregister(ONE, rkey), Err(RegisterError::UnknownRegion(rkey)));
+        assert_eq!(regions.work_ends(tag ^ 1), None);
+        assert_eq!(regions.work_ends(tag), None, "one is left");
+        assert_eq!(regions.work_ends(tag), Some((ONE, rkey)));
+        assert_eq!(regions.work_ends(tag), None);
+        let rkey = registered(&mut regions).rkey;
+        assert_eq!(regions.deregister(ONE, rkey), Ok(0), "over at once");
+        assert!(regions.closing.is_empty());
+    }
+
+    #[test]
+    fn a_queue_pair_takes_its_own_regions_with_it() {
+        let mut regions = regions(8);
+        let (first, second) = (registered(&mut regions), registered(&mut regions));
+        let kept = regions.register(OTHER, medium(), 0..8, Access::REMOTE_READ).unwrap();
+        regions.deregister(ONE, first.rkey).unwrap();
+        regions.drop_all(ONE);
+        let found = |regions: &Regions, qp, Rkey(tag), at| {
+            regions.check(qp, tag, at, 1, Access::REMOTE_READ).is_ok()
+        };
+        assert!(!found(&regions, ONE, second.rkey, 64));
+        assert!(found(&regions, OTHER, kept.rkey, 0));
+        assert_eq!(regions.registered.len(), 1);
+        assert!(regions.owned_by(ONE).is_empty());
+        assert_eq!(regions.owned_by(OTHER).len(), 1);
+    }
+
+    #[test]
+    fn a_tag_is_spread_over_the_bits_that_the_table_looks_at() {
+        let of = |tags: &[u32]| {
+            let mut hasher = TagHasher::default();
+            tags.iter().for_each(|tag| hasher.write_u32(*tag));
+            hasher.finish()
+        };
+        // The multiplier, and its high half over the low one.
+        assert_eq!(of(&[1]), 0x9e37_79b9_e17d_05ac);
+        assert_eq!(of(&[0]), 0);
+        assert_ne!(of(&[1, 1]), of(&[1]));
+        assert_ne!(of(&[2, 1]), of(&[1, 1]), "each number counts");
+        let mut hasher = TagHasher::default();
+        hasher.write(&[1]);
+        assert_eq!(hasher.finish(), of(&[1]));
+    }
+}

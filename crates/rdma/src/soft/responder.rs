@@ -481,3 +481,44 @@ const FLUSH_UNCOUNTED_MAX: u64 = 4096;
 const HASH_PIECE: usize = 4096;
 /// Fetches for one segment of a read before a worker reads it.
 const FETCHES_MAX: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use basics::Random;
+
+    use super::super::regions::Regions;
+    use super::*;
+    use crate::interface::QpId;
+
+    #[test]
+    fn an_engine_does_so_much_of_a_connections_long_work_itself_in_a_round() {
+        let mut inline = Inline { round: 0, left: INLINE_PER_ROUND_MAX };
+        let all = INLINE_WORK_MAX + VERIFY_COST;
+        assert!(!inline.takes(1, INLINE_WORK_MAX + 1, 1), "each is bounded");
+        assert!(inline.takes(1, INLINE_WORK_MAX, all), "the longest one");
+        assert!(!inline.takes(1, 1, 1), "and nothing else");
+        assert!(inline.takes(1, 1, 0));
+        assert!(inline.takes(2, 8, all - 10), "another round");
+        assert!(!inline.takes(2, 8, 11));
+        assert!(inline.takes(2, 8, 10));
+        assert!(!inline.takes(2, 8, 1));
+    }
+
+    #[test]
+    fn a_hash_without_waiting_is_that_of_all_bytes_in_their_order() {
+        let medium = pmem::anonymous(16_384).unwrap();
+        let bytes: Vec<u8> = (0..16_384_u32).map(|at| u8::try_from(at % 253).unwrap()).collect();
+        medium.place(0, &bytes).unwrap();
+        let qp = QpId { index: 0, generation: 0 };
+        let mut regions = Regions::new(1, Random::host());
+        let registered = regions.register(qp, medium, 0..16_384, Access::REMOTE_VERIFY);
+        let tag = registered.unwrap().rkey.0;
+        let region = regions.check(qp, tag, 0, 1, Access::REMOTE_VERIFY).unwrap();
+        for len in [0, 1, 4095, 4096, 4097, 9000] {
+            let end = 7 + usize::try_from(len).unwrap();
+            let mut expected = Hash::new();
+            expected.update(&bytes[7..end]);
+            assert_eq!(hash_inline(region, 7, len), Ok(expected.finish()), "{len}");
+        }
+    }
+}

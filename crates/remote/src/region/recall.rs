@@ -70,13 +70,19 @@ impl Recall {
     }
 
     /// Whether the owner may go on using the region. One load.
-    pub(crate) fn is_granted(&self) -> bool {
+    pub fn is_granted(&self) -> bool {
         self.state.load(Ordering::Acquire) == GRANTED
     }
 
     /// Takes the step to `Left`; `true` for the side that took it.
     pub fn leave(&self) -> bool {
         self.state.swap(LEFT, Ordering::AcqRel) != LEFT
+    }
+}
+
+impl Default for Recall {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

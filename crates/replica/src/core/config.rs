@@ -58,6 +58,10 @@ pub struct Config {
     pub retention_ns: u64,
     /// Bytes of copies on the way to a member at most.
     pub copy_window: u64,
+    /// As a source this member seals the records of its epochs.
+    pub seals: bool,
+    /// [`crate::format::RecordKeys::check`] of this member's keys; 0 where it has none.
+    pub key_check: u64,
 }
 
 impl Config {

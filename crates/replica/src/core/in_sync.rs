@@ -21,8 +21,8 @@ impl Core {
                 return;
             };
             source.stage = Stage::Storing;
-            let start = self.order.end();
-            self.label.history.begin(EpochStart { epoch, start, is_forced });
+            let (start, is_sealed) = (self.order.end(), self.config.seals);
+            self.label.history.begin(EpochStart { epoch, start, is_forced, is_sealed });
             self.label.is_source = true;
             self.label.in_sync = in_sync;
             self.label.set_version = 1;
@@ -99,6 +99,7 @@ impl Core {
         // A witness that has removed the member that takes over would not let it.
         let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
         let mut members = source.confirmed;
+        let mut is_missed = false;
         for other in &mut source.peers {
             let is_confirmed = source.confirmed.contains(other.member);
             let follows = match &mut other.link {
@@ -119,12 +120,13 @@ impl Core {
                 members = members.with(other.member);
             } else if is_confirmed && !is_unseen && other.is_over(committed) {
                 members = members.without(other.member);
+                is_missed |= !other.is_kept_while_suspended();
             }
         }
         debug_assert!(members.contains(me), "a source has what it has acknowledged");
         if members.len() < source.confirmed.len() && members.len() < least {
             members = MemberSet(members.0 | source.confirmed.0);
-            if !std::mem::replace(&mut source.told_too_few, true) {
+            if is_missed && !std::mem::replace(&mut source.told_too_few, true) {
                 self.tell(News::TooFewInSync);
             }
         } else if members == source.confirmed {
@@ -155,14 +157,13 @@ impl Core {
     }
 
     // A member that is suspended is told first that it is in sync no more: nobody promotes it then for one that is. Where
-    // too few are in sync it stays in the set, and is left so.
+    // too few would be left it stays in the set, and is sent to until another may take its place.
     pub(super) fn leave_suspended(&mut self) {
         let mut left = Vec::new();
         let Some(source) = self.source() else { return };
-        let (confirmed, too_few) = (source.confirmed, source.told_too_few);
-        let changes = source.change.is_some();
+        let (confirmed, changes) = (source.confirmed, source.change.is_some());
         for other in &mut source.peers {
-            let is_out = !confirmed.contains(other.member) || too_few;
+            let is_out = !confirmed.contains(other.member);
             if other.leaves && is_out && !changes {
                 other.leaves = false;
                 left.extend(other.connection().map(Action::Disconnect));

@@ -367,6 +367,8 @@ impl Core {
         // A label that named what may still be lost would make a member that lost it a damaged one.
         let certain = self.committed.min(self.order.durable());
         self.label.committed = self.label.committed.max(certain);
+        self.label.key_check =
+            if self.label.history.is_sealed() { self.config.key_check } else { 0 };
         self.after.push_back((self.label.sequence, after));
         self.act(Action::StoreLabel(Box::new(self.label.clone())));
     }
@@ -407,7 +409,9 @@ impl Core {
 
     fn wants(&mut self, wish: Wish) {
         let denial = match (&mut self.role, wish) {
-            (Role::Source(_), Wish::Promote { .. }) => Some(Denial::IsSource),
+            (Role::Source(source), Wish::Promote { .. }) => {
+                Some(source.may_be_elsewhere().map_or(Denial::IsSource, Denial::Unheard))
+            }
             (Role::Destination(_), Wish::Promote { nonce, above, was_in_sync, by_force }) => {
                 let epoch = self.next_epoch(nonce, above);
                 self.promote(epoch, above, (was_in_sync, by_force)).err()

@@ -86,6 +86,11 @@ pub enum News {
         "this member was the source, and waits until its witness can be asked: it may be none any more"
     )]
     WaitsForWitness,
+    /// A member may be the source by now: this source begins, or goes on, once it is heard of.
+    #[error(
+        "this source waits until {0} is heard of, which may be the source by now: start it, or say go-on-without if it is not the source"
+    )]
+    WaitsFor(MemberId),
     /// Records go to a member by one-sided operations.
     #[error("{0} gets records by RDMA")]
     OneSided(MemberId),
@@ -151,6 +156,7 @@ impl News {
             Self::OutOfSync(_) => 201,
             Self::TooFewInSync => 202,
             Self::WaitsForWitness => 205,
+            Self::WaitsFor(_) => 206,
             Self::RpoExceeded(..) => 203,
             Self::RpoMet(_) => 204,
             Self::Replays(_) => 300,

@@ -26,7 +26,7 @@ pub(super) struct Other {
     /// Everything below was durable there when it was last heard of. Holds commits back while it is in sync.
     pub(super) known: Lsn,
     pub(super) is_suspended: bool,
-    /// Its connection ends once it has been told that it is in sync no more.
+    /// Its connection ends once it is in sync no more, and has been told so.
     pub(super) leaves: bool,
 }
 
@@ -97,6 +97,12 @@ impl Other {
             Link::Streaming(stream) => stream.durable,
             Link::Down | Link::Greeting(..) => self.known,
         }
+    }
+
+    /// Whether an operator has suspended it, and it has and gets everything all the same: nobody waits for it in vain.
+    pub(super) fn is_kept_while_suspended(&self) -> bool {
+        let follows = matches!(&self.link, Link::Streaming(stream) if stream.copying.is_none());
+        self.is_suspended && follows
     }
 
     pub(super) fn is_copying(&self) -> bool {

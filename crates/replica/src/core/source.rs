@@ -9,7 +9,9 @@ use super::order::Entry;
 use super::other::{Link, Other, Stream};
 use super::{AfterLabel, Core, Destination, Role, fit};
 use crate::core::Mode;
-use crate::format::{Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
+use crate::format::{
+    Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, TAG_LEN,
+};
 use crate::message::{ALIVE_EVERY_NS, Message, Peer, Refusal};
 use crate::names::{Epoch, MemberId, MemberSet};
 
@@ -29,6 +31,8 @@ pub(super) struct Source {
     /// The wish of an operator is why, and nothing else.
     pub(super) is_demoted: bool,
     pub(super) told_too_few: bool,
+    /// Operators were told that this source waits for them.
+    pub(super) told_waits: MemberSet,
     pub(super) said_alive: u64,
     /// What the label will say once the witness agrees. Until then no label that is stored may say so.
     pub(super) begins: Option<Begins>,
@@ -269,6 +273,7 @@ impl Core {
             is_stopping: false,
             is_demoted: false,
             told_too_few: false,
+            told_waits: MemberSet::NONE,
             said_alive: 0,
             begins: Some(begins),
         }));
@@ -289,7 +294,8 @@ impl Core {
         if self.has_failed {
             return Err(Denied::Failed);
         }
-        if draft.stored > PAYLOAD_MAX {
+        let tag = if draft.encoding.is_sealed() { TAG_LEN } else { 0 };
+        if draft.stored > PAYLOAD_MAX + tag {
             return Err(Denied::TooLong);
         }
         let least = self.config.least_in_sync;
@@ -406,6 +412,7 @@ impl Core {
         self.hand_over();
         self.forget_hand_over();
         self.ask_for_leases();
+        self.tell_for_whom_it_waits();
         self.settle_applied();
         if let Some(source) = self.source()
             && source.is_stopping
@@ -444,6 +451,21 @@ impl Core {
         if !applying && committed.min(to) > applied {
             self.applying = true;
             self.act(Action::Apply(applied, committed.min(to)));
+        }
+    }
+
+    // An operator who waits for this source, or has promoted it, learns what it waits for.
+    fn tell_for_whom_it_waits(&mut self) {
+        let applied = self.applied;
+        let Some(source) = self.source() else { return };
+        let waits = match source.stage {
+            Stage::Recovering(to) if applied < to => return,
+            Stage::Recovering(_) | Stage::Ready if !source.is_stopping => source.waits_for(),
+            _ => MemberSet::NONE,
+        };
+        let before = std::mem::replace(&mut source.told_waits, waits);
+        for member in waits.iter().filter(|member| !before.contains(*member)) {
+            self.tell(News::WaitsFor(member));
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Status {
     pub has_failed: bool,
     /// At a source: for whose word that nobody else is the source reads wait.
     pub reads_wait_for: MemberSet,
+    /// At a source: who may be the source by now. It begins, or goes on, once they have been heard of.
+    pub waits_for: MemberSet,
     /// At a source: the other members.
     pub others: Vec<(MemberId, MemberState)>,
 }
@@ -71,6 +73,7 @@ impl Core {
     /// See [`Status`].
     pub fn status(&self) -> Status {
         let (mut is_promoting, mut follows) = (false, None);
+        let mut waits_for = MemberSet::NONE;
         let (is_ready, in_sync, others) = match &self.role {
             Role::Destination(destination) => {
                 is_promoting = destination.is_promoting();
@@ -93,10 +96,11 @@ impl Core {
                         lacks_since_ns: other
                             .lacks_since_ns
                             .or_else(|| self.order.time_of(durable)),
-                        is_suspended: self.is_suspended(other.member),
+                        is_suspended: other.is_suspended,
                     };
                     (other.member, state)
                 });
+                waits_for = source.waits_for();
                 (source.is_ready(), source.confirmed, others.collect())
             }
         };
@@ -117,6 +121,7 @@ impl Core {
             capacity: self.order.capacity(),
             has_failed: self.has_failed,
             reads_wait_for: self.reads_wait_for(),
+            waits_for,
             others,
         }
     }

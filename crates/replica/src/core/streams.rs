@@ -133,7 +133,6 @@ impl Core {
     pub(super) fn begin_stream(&mut self, peer: Peer, from: Lsn, copies: bool) {
         let now = self.now;
         let Some(source) = self.source() else { return };
-        let was_waited_for = source.unseen.contains(peer.member);
         source.unseen = source.unseen.without(peer.member);
         source.doubt.of = source.doubt.of.without(peer.member);
         let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
@@ -143,8 +142,9 @@ impl Core {
         let Some(source) = self.source() else { return };
         let Some(other) = source.at(peer) else { return };
         other.known = from;
-        // It was heard for the sake of what it knows; an operator wants nothing to be sent to it.
-        other.leaves |= was_waited_for && other.is_suspended;
+        // It was heard for the sake of what it knows, or is in sync as long as nobody takes its place; an operator wants nothing
+        // to be sent to it.
+        other.leaves |= other.is_suspended;
         other.link = Link::Streaming(Box::new(Stream {
             peer,
             sent: from,

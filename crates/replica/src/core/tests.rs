@@ -31,11 +31,19 @@ fn config() -> Config {
         read_lease_ns: 0,
         retention_ns: 0,
         copy_window: 1 << 20,
+        seals: false,
+        key_check: 0,
     }
 }
 
 fn history() -> History {
-    History::new(vec![EpochStart { epoch: EPOCH, start: Lsn(0), is_forced: false }]).unwrap()
+    History::new(vec![EpochStart {
+        epoch: EPOCH,
+        start: Lsn(0),
+        is_forced: false,
+        is_sealed: false,
+    }])
+    .unwrap()
 }
 
 /// Records of 64 bytes of payload each, which name nothing as committed.
@@ -451,7 +459,7 @@ fn a_source_that_has_met_a_newer_one_is_in_sync_no_more_whatever_an_operator_wis
     let mut core = source();
     core.step(5, Event::Wanted(Wish::Demote));
     let newer = Epoch { number: 9, ..EPOCH };
-    let start = EpochStart { epoch: newer, start: Lsn(0), is_forced: false };
+    let start = EpochStart { epoch: newer, start: Lsn(0), is_forced: false, is_sealed: false };
     let Message::Hello { group, volumes, capacity, .. } = hello() else { unreachable!() };
     let history = History::new(vec![start]).unwrap();
     core.step(6, Event::Said(SOURCE, Message::Hello { group, history, volumes, capacity }));
@@ -627,7 +635,12 @@ fn of_two_sources_of_one_rank_the_one_with_the_greater_nonce_leads() {
         let mut core = member(1);
         core.step(1, Event::Accepted(SOURCE));
         let epoch = Epoch { nonce, ..EPOCH };
-        let history = History::new(vec![EpochStart { epoch, start: Lsn(0), is_forced: false }]);
+        let history = History::new(vec![EpochStart {
+            epoch,
+            start: Lsn(0),
+            is_forced: false,
+            is_sealed: false,
+        }]);
         let Message::Hello { group, volumes, capacity, .. } = hello() else { unreachable!() };
         let hello = Message::Hello { group, history: history.unwrap(), volumes, capacity };
         let actions = core.step(2, Event::Said(SOURCE, hello));
@@ -636,4 +649,79 @@ fn of_two_sources_of_one_rank_the_one_with_the_greater_nonce_leads() {
         assert_eq!(actions.iter().any(is_answered), leads, "{actions:?}");
         assert_eq!(actions.contains(&Action::Send(SOURCE, refusal)), !leads);
     }
+}
+
+#[test]
+fn a_source_says_for_whom_it_waits_and_is_not_promoted_meanwhile() {
+    let label = Label {
+        history: history(),
+        in_sync: MemberSet(0b11),
+        is_source: true,
+        ..Core::first_label(&config())
+    };
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
+    let found = Found { label, entries: entries(0), dirty, claimed: Lsn(0) };
+    let mut core = Core::new(config(), found);
+    let asked = core.resume_as_source(1, 8, Epoch::default());
+    let taken = core.step(3, Event::Proposed { number: proposal(&asked), is_taken: true });
+    let begun = core.step(4, Event::LabelStored(ordered_label(&taken)));
+    let told = |actions: &[Action]| actions.contains(&Action::Tell(News::WaitsFor(SOURCE.member)));
+    assert!(told(&begun), "{begun:?}");
+    assert_eq!(core.status().waits_for, MemberSet::of(SOURCE.member));
+    let wish = Wish::Promote { nonce: 9, above: 0, was_in_sync: false, by_force: false };
+    let actions = core.step(5, Event::Wanted(wish));
+    let denied = Action::Tell(News::Denied(Denial::Unheard(SOURCE.member)));
+    assert!(actions.contains(&denied), "{actions:?}");
+    assert!(!told(&actions), "once is enough");
+    core.step(6, Event::Wanted(Wish::GoOnWithout(SOURCE.member)));
+    assert_eq!(core.status().waits_for, MemberSet::NONE);
+}
+
+fn proposed(actions: &[Action]) -> Option<MemberSet> {
+    actions.iter().find_map(|action| match action {
+        Action::Propose { in_sync, .. } => Some(*in_sync),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_suspended_member_without_which_too_few_are_in_sync_is_sent_to_until_it_leaves() {
+    let (mut core, peer) = source_of_two();
+    core.config.least_in_sync = 2;
+    let suspended = core.step(12, Event::Wanted(Wish::Suspend(peer.member)));
+    let ends = |actions: &[Action]| actions.contains(&Action::Disconnect(peer));
+    let waits = |actions: &[Action]| actions.contains(&Action::Tell(News::TooFewInSync));
+    assert!(!ends(&suspended) && !waits(&suspended), "{suspended:?}");
+    assert!(!core.is_suspended(peer.member), "it is dialed where its connection is lost");
+    assert!(core.status().others[0].1.is_suspended);
+    let draft = Draft {
+        kind: Kind::Write,
+        encoding: Encoding::Plain,
+        volume: 0,
+        stored: 64,
+        offset: 0,
+        len: 64,
+        time_ns: 0,
+    };
+    let admitted = core.submit(draft, |_| 77).unwrap();
+    let end = admitted.record.end();
+    core.step(13, Event::Placed(admitted.record.lsn));
+    let durable = core.step(14, Event::RingDurable(end));
+    let ships = |action: &Action| matches!(action, Action::Ship { to, .. } if *to == end);
+    assert!(durable.iter().any(ships), "{durable:?}");
+    core.step(15, Event::Shipped(peer, end));
+    let to = Message::Durable { placed: end, to: end, applied: Lsn(0), start: Lsn(0) };
+    let told = core.step(16, Event::Said(peer, to));
+    assert!(told.contains(&Action::Committed(end)), "{told:?}");
+    // Nobody is waited for any more: it leaves, is told so, and hears nothing from then on.
+    core.config.least_in_sync = 1;
+    let asked = core.step(17, Event::Tick);
+    assert_eq!(proposed(&asked), Some(MemberSet::of(ME)), "{asked:?}");
+    let taken = core.step(18, Event::Proposed { number: proposal(&asked), is_taken: true });
+    core.step(19, Event::LabelStored(ordered_label(&taken)));
+    let version = core.label().set_version;
+    let left = core.step(20, Event::Said(peer, Message::Stored { version }));
+    assert!(ends(&left), "{left:?}");
+    core.step(21, Event::Lost(peer));
+    assert!(core.is_suspended(peer.member));
 }

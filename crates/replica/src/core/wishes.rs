@@ -87,9 +87,10 @@ impl Core {
     pub fn is_suspended(&self, member: MemberId) -> bool {
         match &self.role {
             Role::Source(source) => {
-                // Whom it waits for since it started again is heard first.
+                // Whom it waits for since it started again is heard first; who is in sync is sent to as long as it is.
+                let is_needed = source.unseen.contains(member) || source.confirmed.contains(member);
                 let suspends = |other: &Other| other.member == member && other.is_suspended;
-                !source.unseen.contains(member) && source.peers.iter().any(suspends)
+                !is_needed && source.peers.iter().any(suspends)
             }
             Role::Destination(_) => false,
         }

@@ -4,11 +4,11 @@
 //!   0 "LFREPLIC" 8 | version 4 | crc 4 | group 16 | sequence 8 | capacity 8 |
 //!  48 member 1 | maps 1 | volumes 1 | flags 1 | pages of a volume 4 | start 8 | committed 8 |
 //!  72 start chain 4 | in sync 1 | contents 1 | epochs 1 | positions known 1 | set version 8 | mixed until 8 |
-//!  96 bound 8 | positions 8 x 8 | handed to 1 | suspended 1 | 0 22 |
+//!  96 bound 8 | positions 8 x 8 | handed to 1 | suspended 1 | 0 6 | key check 8 | 0 8 |
 //! 192 epochs 64 x (number 4 | restart 4 | nonce 8 | start 8 | flags 4 | 0 4) |
 //!2240 sizes 16 x 8 | zeros to 4096
 //! ```
-//! Little-endian. The version is 3 where members are suspended, 2 where a member is named to which the source handed over, and
+//! Little-endian. The version is 4 where epochs are sealed, 3 where members are suspended, 2 where a member is named to which the source handed over, and
 //! 1 otherwise: a program that does not know what that means refuses such a label, and reads all others. The checksum is CRC-32C of the 4096 bytes with the field zero; the store that makes it right is the one
 //! that changes the label. Of two sound labels the one with the greater sequence is in force.
 //!
@@ -51,7 +51,9 @@ struct Wire {
     positions: [U64; MEMBERS_MAX as usize],
     handed_to: u8,
     suspended: u8,
-    padding: [u8; 22],
+    padding: [u8; 6],
+    key_check: U64,
+    reserved_before: [u8; 8],
     epochs: [WireEpoch; EPOCHS_MAX],
     sizes: [U64; VOLUMES_MAX as usize],
     reserved:
@@ -81,10 +83,14 @@ const VERSION: u32 = 1;
 const VERSION_HANDED: u32 = 2;
 /// Of a label that names members to whom its source sends nothing.
 const VERSION_SUSPENDED: u32 = 3;
+/// Of a label whose history has sealed epochs.
+const VERSION_SEALED: u32 = 4;
 /// Flag of a label: the member was the source.
 const SOURCE: u8 = 1;
 /// Flag of an epoch: its source was promoted by force.
 const FORCED: u32 = 1;
+/// Flag of an epoch: its records are sealed.
+const SEALED: u32 = 2;
 const CONSISTENT: u8 = 0;
 const MIXED: u8 = 1;
 const MIXED_UNTIL: u8 = 2;
@@ -178,6 +184,8 @@ pub struct Label {
     pub handed_to: Option<MemberId>,
     /// At the source: members to whom an operator has it send nothing until they are resumed.
     pub suspended: MemberSet,
+    /// Where epochs of the history are sealed: [`super::RecordKeys::check`] of the keys; otherwise 0.
+    pub key_check: u64,
     /// What the volumes of this member hold.
     pub contents: Contents,
     /// At the source: what it knows of the other members.
@@ -213,7 +221,7 @@ impl Label {
                 restart: epoch.epoch.restart.into(),
                 nonce: epoch.epoch.nonce.into(),
                 start: epoch.start.0.into(),
-                flags: (if epoch.is_forced { FORCED } else { 0 }).into(),
+                flags: flags_of(epoch).into(),
                 padding: U32::ZERO,
             };
         }
@@ -243,6 +251,8 @@ impl Label {
             handed_to: self.handed_to.map_or(0, |member| member.0 + 1),
             suspended: self.suspended.0,
             padding: [0; _],
+            key_check: self.key_check.into(),
+            reserved_before: [0; _],
             epochs,
             sizes: self.sizes.map(U64::new),
             reserved: [0; _],
@@ -265,8 +275,8 @@ impl Label {
             return Err(FormatError::LabelChecksum);
         }
         let found = wire.version.get();
-        if !matches!(found, VERSION | VERSION_HANDED | VERSION_SUSPENDED) {
-            return Err(FormatError::LabelVersion { found, known: VERSION_SUSPENDED });
+        if !matches!(found, VERSION | VERSION_HANDED | VERSION_SUSPENDED | VERSION_SEALED) {
+            return Err(FormatError::LabelVersion { found, known: VERSION_SEALED });
         }
         let label = Self::of(wire).ok_or(FormatError::LabelNumbers)?;
         // What has no meaning is zero, so that a later version can give it one.
@@ -275,6 +285,7 @@ impl Label {
 
     fn version(&self) -> u32 {
         match self.handed_to {
+            _ if self.history.is_sealed() => VERSION_SEALED,
             _ if self.suspended != MemberSet::NONE => VERSION_SUSPENDED,
             Some(_) => VERSION_HANDED,
             None => VERSION,
@@ -298,6 +309,7 @@ impl Label {
             },
             start: Lsn(epoch.start.get()),
             is_forced: epoch.flags.get() & FORCED != 0,
+            is_sealed: epoch.flags.get() & SEALED != 0,
         });
         let contents = match wire.contents {
             CONSISTENT => Contents::Consistent,
@@ -325,6 +337,7 @@ impl Label {
             is_source: wire.flags & SOURCE != 0,
             handed_to: wire.handed_to.checked_sub(1).map(MemberId),
             suspended: MemberSet(wire.suspended),
+            key_check: wire.key_check.get(),
             contents,
             positions,
             sizes: wire.sizes.map(U64::get),
@@ -350,6 +363,7 @@ impl Label {
         self.member.0 < MEMBERS_MAX
             && is_handed_well
             && !self.suspended.contains(self.member)
+            && (self.key_check == 0 || self.history.is_sealed())
             && is_address(self.start)
             && is_address(self.committed)
             && is_address(self.bound)
@@ -358,6 +372,11 @@ impl Label {
             && self.sizes.iter().all(|size| *size <= VOLUME_LEN_MAX)
             && self.history.epochs().iter().all(|epoch| is_address(epoch.start))
     }
+}
+
+fn flags_of(epoch: &EpochStart) -> u32 {
+    let forced = if epoch.is_forced { FORCED } else { 0 };
+    forced | if epoch.is_sealed { SEALED } else { 0 }
 }
 
 fn checksum(wire: &Wire) -> u32 {
@@ -398,6 +417,7 @@ mod tests {
             epoch: Epoch { number, restart: 5, nonce },
             start: Lsn(start),
             is_forced,
+            is_sealed: false,
         };
         let mut positions = [Position::Unknown; 8];
         positions[2] = Position::Has(Lsn(0x1080));
@@ -416,6 +436,7 @@ mod tests {
             is_source: true,
             handed_to: None,
             suspended: MemberSet::NONE,
+            key_check: 0,
             contents: Contents::MixedUntil(Lsn(0x10c0)),
             positions,
             sizes: [0; _],
@@ -472,6 +493,18 @@ mod tests {
     }
 
     #[test]
+    fn a_label_whose_history_has_sealed_epochs_says_so_and_has_a_check_of_the_keys() {
+        let mut epochs = label().history.epochs().to_vec();
+        epochs[0].is_sealed = true;
+        let history = History::new(epochs).unwrap();
+        let sealed = Label { history, key_check: 0x0102_0304_0506_0708, ..label() };
+        let bytes = sealed.encode(&GEOMETRY);
+        assert_eq!((bytes[8], bytes[192 + 24]), (4, 2));
+        assert_eq!(bytes[176..184], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(Label::decode(&bytes), Ok((sealed, GEOMETRY)));
+    }
+
+    #[test]
     fn a_label_with_one_changed_bit_is_refused() {
         for bit in (0..LABEL_LEN * 8).step_by(7) {
             let mut damaged = golden();
@@ -491,13 +524,17 @@ mod tests {
 
     #[test]
     fn a_label_of_another_version_says_so() {
-        let found = FormatError::LabelVersion { found: 4, known: 3 };
-        assert_eq!(Label::decode(&forged(|wire| wire.version = 4.into())), Err(found));
+        let found = FormatError::LabelVersion { found: 5, known: 4 };
+        assert_eq!(Label::decode(&forged(|wire| wire.version = 5.into())), Err(found));
     }
 
     #[test]
     fn a_label_with_numbers_of_no_member_is_refused() {
-        let changes: [fn(&mut Wire); 28] = [
+        let changes: [fn(&mut Wire); 31] = [
+            // A version says whether epochs are sealed, and then alone there is a check of keys.
+            |wire| wire.version = 4.into(),
+            |wire| wire.key_check = 7.into(),
+            |wire| (wire.version, wire.epochs[0].flags) = (4.into(), 4.into()),
             // A version says whether members are suspended; none suspends itself.
             |wire| wire.suspended = 4,
             |wire| wire.version = 3.into(),

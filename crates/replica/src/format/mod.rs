@@ -5,6 +5,7 @@
 
 mod label;
 mod record;
+mod seal;
 mod sequence;
 
 use log::Lsn;
@@ -17,8 +18,9 @@ pub use self::record::{
     VOLUMES_MAX, header_sum, payload_sum,
 };
 pub(crate) use self::record::{NUMBER_MAX, payload_sum_with};
-pub(crate) use self::sequence::is_of_its_epoch;
+pub use self::seal::{RecordKeys, TAG_LEN};
 pub use self::sequence::{Indexed, check_sequence};
+pub(crate) use self::sequence::{is_of_its_epoch, open_payload};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
@@ -52,6 +54,9 @@ pub enum FormatError {
     /// A payload is damaged.
     #[error("the checksum of the payload of the record at {0} is wrong")]
     PayloadChecksum(Lsn),
+    /// A record is not sealed with the key of its epoch, or was changed.
+    #[error("the record at {0} was not sealed with the group's secret, or was changed")]
+    RecordSeal(Lsn),
     /// Bytes end within a record.
     #[error("the record at {0} is cut")]
     RecordCut(Lsn),

@@ -5,7 +5,8 @@
 //!  32 offset 8 | len 8 | time 8 | committed 8 | payload ... | zeros to a multiple of 64
 //! ```
 //! Little-endian, both checksums CRC-32C. That of the header covers the group's id and bytes 4 to 63; that of the payload
-//! covers the group's id, the LSN and the payload as it is stored. `chain` is the `crc` of the header before.
+//! covers the group's id, the LSN and the payload as it is stored, and is 0 where that is sealed ([`super::RecordKeys`]).
+//! `chain` is the `crc` of the header before.
 //!
 //! Spec: ours, docs/replica-format.md.
 
@@ -13,7 +14,7 @@ use log::Lsn;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FormatError, crc32c};
+use super::{FormatError, TAG_LEN, crc32c};
 use crate::names::GroupId;
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
@@ -109,6 +110,12 @@ pub enum Encoding {
     Lz4 = 1,
     /// Compressed by Zstandard.
     Zstd = 2,
+    /// As it is, sealed by [`super::RecordKeys`]; the tag follows.
+    Sealed = 0x80,
+    /// [`Encoding::Lz4`], then sealed.
+    SealedLz4 = 0x81,
+    /// [`Encoding::Zstd`], then sealed.
+    SealedZstd = 0x82,
 }
 
 impl Encoding {
@@ -117,8 +124,36 @@ impl Encoding {
             0 => Self::Plain,
             1 => Self::Lz4,
             2 => Self::Zstd,
+            0x80 => Self::Sealed,
+            0x81 => Self::SealedLz4,
+            0x82 => Self::SealedZstd,
             _ => return None,
         })
+    }
+
+    /// Whether a payload is sealed, and [`TAG_LEN`] bytes longer.
+    pub const fn is_sealed(self) -> bool {
+        matches!(self, Self::Sealed | Self::SealedLz4 | Self::SealedZstd)
+    }
+
+    /// How it lies in the ring where it is sealed.
+    #[must_use]
+    pub const fn sealed(self) -> Self {
+        match self {
+            Self::Plain | Self::Sealed => Self::Sealed,
+            Self::Lz4 | Self::SealedLz4 => Self::SealedLz4,
+            Self::Zstd | Self::SealedZstd => Self::SealedZstd,
+        }
+    }
+
+    /// How it is once it has been opened.
+    #[must_use]
+    pub const fn opened(self) -> Self {
+        match self {
+            Self::Plain | Self::Sealed => Self::Plain,
+            Self::Lz4 | Self::SealedLz4 => Self::Lz4,
+            Self::Zstd | Self::SealedZstd => Self::Zstd,
+        }
     }
 }
 
@@ -211,20 +246,23 @@ impl Record {
 
     /// Whether a record may have these numbers.
     pub fn is_sound(&self) -> bool {
-        let is_plain = self.encoding == Encoding::Plain;
+        let is_plain = self.encoding.opened() == Encoding::Plain;
+        let is_sealed = self.encoding.is_sealed();
+        let tag = if is_sealed { TAG_LEN } else { 0 };
+        let Some(stored) = self.stored.checked_sub(tag) else { return false };
         let end = self.offset.checked_add(self.len);
         let of_kind = match self.kind {
             Kind::Write => {
-                (1..=PAYLOAD_MAX).contains(&self.stored)
+                (1..=PAYLOAD_MAX).contains(&stored)
                     && (1..=u64::from(PAYLOAD_MAX)).contains(&self.len)
-                    && (!is_plain || u64::from(self.stored) == self.len)
+                    && (!is_plain || u64::from(stored) == self.len)
             }
-            Kind::Trim | Kind::Zero => is_plain && self.stored == 0 && self.len > 0,
-            Kind::Verify => is_plain && self.stored == DIGEST_LEN && self.len > 0,
-            Kind::Mark => is_plain && (1..=MARK_LEN_MAX).contains(&self.stored),
-            Kind::Resize => is_plain && self.stored == 0 && self.len > 0,
-            Kind::Epoch => is_plain && self.stored == NONCE_LEN,
-            Kind::Pad => is_plain && u64::from(self.stored).is_multiple_of(RECORD_ALIGN),
+            Kind::Trim | Kind::Zero => is_plain && stored == 0 && self.len > 0,
+            Kind::Verify => is_plain && stored == DIGEST_LEN && self.len > 0,
+            Kind::Mark => is_plain && (1..=MARK_LEN_MAX).contains(&stored),
+            Kind::Resize => is_plain && stored == 0 && self.len > 0,
+            Kind::Epoch => is_plain && stored == NONCE_LEN,
+            Kind::Pad => is_plain && !is_sealed && u64::from(stored).is_multiple_of(RECORD_ALIGN),
         };
         of_kind
             && end.is_some_and(|end| end <= VOLUME_LEN_MAX)
@@ -408,6 +446,9 @@ mod tests {
             record(),
             Record { encoding: Encoding::Lz4, len: 99, ..record() },
             Record { encoding: Encoding::Zstd, len: 99, ..record() },
+            Record { encoding: Encoding::SealedZstd, stored: 21, len: 99, ..record() },
+            Record { encoding: Encoding::Sealed, stored: 21, ..record() },
+            Record { kind: Kind::Trim, encoding: Encoding::Sealed, stored: 16, ..plain },
             Record { kind: Kind::Trim, ..plain },
             Record { kind: Kind::Zero, ..plain },
             Record { kind: Kind::Verify, stored: 16, ..plain },

@@ -2,7 +2,7 @@
 
 use log::Lsn;
 
-use super::{FormatError, RECORD_HEADER_LEN, Record, header_sum, payload_sum};
+use super::{FormatError, Kind, RECORD_HEADER_LEN, Record, RecordKeys, header_sum, payload_sum};
 use crate::names::{GroupId, History};
 
 /// A record with what the next one says of it.
@@ -15,7 +15,8 @@ pub struct Indexed {
 }
 
 /// The records that `bytes` are, from the first to the last byte. The first one lies at `from` and names `chain` as the
-/// checksum of the header before it. What comes from another member is checked with this before it is placed.
+/// checksum of the header before it. What comes from another member is checked with this before it is placed. Without `keys` no
+/// record is sound that is sealed.
 ///
 /// # Errors
 ///
@@ -26,6 +27,7 @@ pub fn check_sequence(
     from: Lsn,
     chain: u32,
     bytes: &[u8],
+    keys: Option<&RecordKeys>,
 ) -> Result<Vec<Indexed>, FormatError> {
     let (mut at, mut chain, mut rest) = (from, chain, bytes);
     let mut found = Vec::new();
@@ -44,7 +46,10 @@ pub fn check_sequence(
             usize::try_from(record.span()).ok().and_then(|span| rest.split_at_checked(span));
         let (whole, behind) = whole.ok_or(FormatError::RecordCut(at))?;
         let payload = &whole[HEADER_LEN..][..usize::try_from(record.payload_len()).unwrap_or(0)];
-        if !payload.is_empty() && payload_sum(group, at, payload) != payload_crc {
+        if record.encoding.is_sealed() {
+            open_payload(keys, history, (&record, payload_crc), header, payload)
+                .ok_or(FormatError::RecordSeal(at))?;
+        } else if !payload.is_empty() && payload_sum(group, at, payload) != payload_crc {
             return Err(FormatError::PayloadChecksum(at));
         }
         chain = header_sum(header);
@@ -54,13 +59,30 @@ pub fn check_sequence(
     if rest.is_empty() { Ok(found) } else { Err(FormatError::RecordCut(at)) }
 }
 
-/// Whether the history has the record's epoch from its first to its last byte.
+/// The payload of a record that is sealed, as it was before; `None` if it was not sealed so, or there are no keys.
+pub(crate) fn open_payload(
+    keys: Option<&RecordKeys>,
+    history: &History,
+    (record, payload_crc): (&Record, u32),
+    header: &[u8; HEADER_LEN],
+    sealed: &[u8],
+) -> Option<Vec<u8>> {
+    let epoch = history.epoch_at(record.lsn).filter(|_| payload_crc == 0)?;
+    keys?.open(epoch, record.lsn, header, sealed)
+}
+
+/// Whether the history has the record's epoch from its first to its last byte, and the record is sealed if the epoch is.
 pub(crate) fn is_of_its_epoch(record: &Record, history: &History) -> bool {
     let epochs = history.epochs();
     let begun = epochs.partition_point(|epoch| epoch.start <= record.lsn);
     let is_whole = epochs.get(begun).is_none_or(|next| record.end() <= next.start);
-    let epoch = begun.checked_sub(1).map(|at| epochs[at].epoch);
-    is_whole && epoch.is_some_and(|epoch| epoch.tag() == record.epoch)
+    let epoch = begun.checked_sub(1).map(|at| epochs[at]);
+    let is_pad = record.kind == Kind::Pad;
+    is_whole
+        && epoch.is_some_and(|it| {
+            it.epoch.tag() == record.epoch
+                && (is_pad || it.is_sealed == record.encoding.is_sealed())
+        })
 }
 
 const HEADER_LEN: usize = 64;
@@ -79,6 +101,7 @@ mod tests {
             epoch: Epoch { number, restart: 0, nonce: *nonce },
             start: Lsn(*start),
             is_forced: false,
+            is_sealed: false,
         });
         History::new(epochs.collect()).unwrap()
     }
@@ -112,7 +135,7 @@ mod tests {
     }
 
     fn check(bytes: &[u8]) -> Result<Vec<Indexed>, FormatError> {
-        check_sequence(&GROUP, &history(&[(5, 0), (6, 960)]), Lsn(640), 9, bytes)
+        check_sequence(&GROUP, &history(&[(5, 0), (6, 960)]), Lsn(640), 9, bytes, None)
     }
 
     #[test]
@@ -137,7 +160,7 @@ mod tests {
     fn records_of_another_place_order_or_epoch_are_refused() {
         let (bytes, epochs) = (sequence(), history(&[(5, 0), (6, 960)]));
         let at = |from, chain, history: &History| {
-            check_sequence(&GROUP, history, Lsn(from), chain, &bytes).unwrap_err()
+            check_sequence(&GROUP, history, Lsn(from), chain, &bytes, None).unwrap_err()
         };
         let moved = FormatError::RecordAddress { at: Lsn(704), says: Lsn(640) };
         assert_eq!(at(704, 9, &epochs), moved);
@@ -157,6 +180,62 @@ mod tests {
             damaged[at] ^= 1;
             let is_filling = (164..192).contains(&at) || (259..320).contains(&at) || at >= 384;
             assert_eq!(check(&damaged).is_ok(), is_filling, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn in_a_sealed_epoch_nothing_counts_that_is_not_sealed_and_nothing_that_was_changed() {
+        let keys = RecordKeys::new(GROUP, b"a secret of all members");
+        let of = |is_sealed| {
+            let epoch = Epoch { number: 1, restart: 0, nonce: 5 };
+            let start = EpochStart { epoch, start: Lsn(0), is_forced: false, is_sealed };
+            History::new(vec![start]).unwrap()
+        };
+        let made = |encoding: Encoding| {
+            let stored = if encoding.is_sealed() { 100 + super::super::TAG_LEN } else { 100 };
+            let record = Record {
+                lsn: Lsn(640),
+                epoch: 5,
+                chain: 9,
+                kind: Kind::Write,
+                encoding,
+                volume: 0,
+                stored,
+                offset: 0,
+                len: 100,
+                time_ns: 0,
+                committed: Lsn(0),
+            };
+            let payload = vec![b'a'; 100];
+            let mut bytes = match encoding.is_sealed() {
+                true => {
+                    let header = record.encode(&GROUP, 0);
+                    let epoch = of(true).current();
+                    [&header[..], &keys.seal(epoch, record.lsn, &header, &payload)].concat()
+                }
+                false => {
+                    let sum = payload_sum(&GROUP, record.lsn, &payload);
+                    [&record.encode(&GROUP, sum)[..], &payload].concat()
+                }
+            };
+            bytes.resize(usize::try_from(record.span()).unwrap(), 0);
+            bytes
+        };
+        let (sealed, plain) = (made(Encoding::Sealed), made(Encoding::Plain));
+        let check = |history: &History, bytes: &[u8], keys| {
+            check_sequence(&GROUP, history, Lsn(640), 9, bytes, keys).map(|it| it.len())
+        };
+        assert_eq!(check(&of(true), &sealed, Some(&keys)), Ok(1));
+        assert_eq!(check(&of(false), &plain, Some(&keys)), Ok(1));
+        let other = Err(FormatError::RecordEpoch(Lsn(640)));
+        assert_eq!(check(&of(true), &plain, Some(&keys)), other);
+        assert_eq!(check(&of(false), &sealed, Some(&keys)), other);
+        let not_sealed = Err(FormatError::RecordSeal(Lsn(640)));
+        assert_eq!(check(&of(true), &sealed, None), not_sealed);
+        for at in HEADER_LEN..HEADER_LEN + 116 {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(check(&of(true), &changed, Some(&keys)), not_sealed, "byte {at}");
         }
     }
 }

@@ -114,6 +114,11 @@ impl Overlay {
         self.ended.get().copied()
     }
 
+    /// Ends the overlay at `size`, if it is longer: what lies behind in the base is none of it. It may grow again.
+    pub fn end_at(&self, size: u64) {
+        self.size.fetch_min(size, Ordering::AcqRel);
+    }
+
     /// Keeps what the base has in the range now. The caller may change the range of the base once this has returned,
     /// whatever it returned.
     ///

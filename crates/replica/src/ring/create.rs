@@ -170,6 +170,7 @@ impl Ring {
             labels: Mutex::new(Labels { sequence: label.sequence, slot }),
             looks_far: false,
             owned: None,
+            keys: None,
         }
     }
 }

@@ -29,7 +29,9 @@ pub use self::create::CreateOptions;
 pub use self::error::{OpenCause, OpenError, RingError};
 pub use self::scan::Scanned;
 use crate::dirty::{DIRTY_PAGE_LEN, DIRTY_PAGES, DirtyMap};
-use crate::format::{Geometry, LABEL_LEN, Label, RECORD_ALIGN, RECORD_HEADER_LEN, crc32c};
+use crate::format::{
+    Geometry, LABEL_LEN, Label, RECORD_ALIGN, RECORD_HEADER_LEN, RecordKeys, crc32c,
+};
 use crate::names::{GroupId, MemberId};
 #[cfg(test)]
 use crate::planted::Planted;
@@ -48,6 +50,8 @@ pub struct Ring {
     looks_far: bool,
     /// Locked for as long as the ring lives, so that no second program uses it.
     owned: Option<File>,
+    /// Of records that are sealed.
+    keys: Option<Arc<RecordKeys>>,
 }
 
 /// Which label is in force.
@@ -61,6 +65,18 @@ impl Ring {
     /// The group.
     pub fn group(&self) -> GroupId {
         self.group
+    }
+
+    /// Records that are sealed are read with these keys; without, none counts.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Option<Arc<RecordKeys>>) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// The keys of records that are sealed.
+    pub fn keys(&self) -> Option<&RecordKeys> {
+        self.keys.as_deref()
     }
 
     /// How the memory is divided.

@@ -15,7 +15,7 @@ use log::Lsn;
 use super::{Ring, RingError};
 use crate::format::{
     Indexed, Label, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, header_sum,
-    is_of_its_epoch, payload_sum,
+    is_of_its_epoch, open_payload, payload_sum,
 };
 #[cfg(test)]
 use crate::planted::Planted;
@@ -202,6 +202,14 @@ impl<'a> Reader<'a> {
             return Ok(true);
         }
         let group = self.ring.group;
+        if record.encoding.is_sealed() {
+            let header = self.window.bytes(self.ring, record.lsn, RECORD_HEADER_LEN)?;
+            let Some(header) = header.first_chunk().copied() else { return Ok(false) };
+            let (keys, history) = (self.ring.keys(), &self.label.history);
+            let sealed = self.payload(record)?;
+            let opened = open_payload(keys, history, (record, payload_crc), &header, sealed);
+            return Ok(opened.is_some_and(|payload| expands(record, &payload)));
+        }
         let payload = self.payload(record)?;
         let is_whole = payload_sum(&group, record.lsn, payload) == payload_crc;
         Ok(is_whole && expands(record, payload))

@@ -16,7 +16,9 @@ use super::inner::Inner;
 use super::ranges::Held;
 use super::storage::persist_range;
 use crate::core::{Admitted, Core, Denied, Draft, Event};
-use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, Record, header_sum, payload_sum_with};
+use crate::format::{
+    Encoding, Extent, Kind, PAYLOAD_MAX, Record, TAG_LEN, header_sum, payload_sum_with,
+};
 use crate::names::MemberSet;
 use crate::wire::compress;
 
@@ -230,6 +232,11 @@ impl Inner {
         let hub = &self.hub;
         let group = self.ring.group();
         let stored = u32::try_from(payload.len()).map_err(|_| BlockError::MediaIo(EINVAL))?;
+        let keys = self.ring.keys().filter(|_| self.seals);
+        let (encoding, stored) = match keys {
+            Some(_) => (encoding.sealed(), stored + TAG_LEN),
+            None => (encoding, stored),
+        };
         let draft = Draft {
             kind,
             encoding,
@@ -239,14 +246,17 @@ impl Inner {
             len: extent.len,
             time_ns: hub.time_ns(),
         };
-        let sum = crate::format::crc32c(&[payload]);
+        // A tag is all that a sealed payload is checked by: its record has a header before it is sealed.
+        let sum = if keys.is_some() { 0 } else { crate::format::crc32c(&[payload]) };
         let sum_of = |record: &Record| match record.kind {
             Kind::Pad => 0,
+            _ if keys.is_some() => 0,
             _ => payload_sum_with(&group, record.lsn, sum, length_of(payload)),
         };
         let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         self.check(tenure)?;
+        let epoch = state.core.epoch();
         let submitted = match state.lag.holds || state.writers.held > 0 {
             true => Err(Denied::NotNow),
             false => state.core.submit(draft, seal),
@@ -267,7 +277,13 @@ impl Inner {
             .map_or(Ok(()), |pad| self.ring.place(pad.lsn, &pad.encode(&group, 0), &[]))
             .and_then(|()| {
                 let header = record.encode(&group, sum_of(&record));
-                self.ring.place(record.lsn, &header, payload)
+                match keys {
+                    None => self.ring.place(record.lsn, &header, payload),
+                    Some(keys) => {
+                        let sealed = keys.seal(epoch, record.lsn, &header, payload);
+                        self.ring.place(record.lsn, &header, &sealed)
+                    }
+                }
             });
         let mut state = hub.lock();
         if let Err(error) = placed {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use log::Lsn;
+
 use super::carrier::Carrier;
 use super::hub::{Hub, State};
 use super::ranges::Ranges;
@@ -20,6 +22,8 @@ use crate::witness::Witness;
 pub(super) struct Inner {
     pub(super) hub: Arc<Hub>,
     pub(super) ring: Ring,
+    /// The records of its epochs are sealed.
+    pub(super) seals: bool,
     pub(super) volumes: Volumes,
     pub(super) ranges: Ranges,
     /// One at a time.
@@ -50,6 +54,15 @@ impl Inner {
         let actions = state.core.resume_as_source(self.hub.now(), nonce, above);
         self.hub.take(&mut state, actions);
         Ok(())
+    }
+
+    /// Bytes of each volume at a point that the ring keeps; where it does so no more, at the end of the order.
+    pub(super) fn sizes_at(&self, at: Lsn) -> Vec<u64> {
+        let core = &self.hub.lock().core;
+        match core.kept().0 <= at {
+            true => core.sizes_at(at),
+            false => core.sizes().to_vec(),
+        }
     }
 
     /// How payloads are packed.

@@ -23,9 +23,9 @@ use super::storage::persist_and_answer;
 use super::volumes::TooShort;
 use crate::core::{Action, Entry, Event, Lane, News};
 use crate::digest::Digest;
-use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence};
+use crate::format::{Extent, Indexed, RECORD_HEADER_LEN, check_sequence, open_payload};
 use crate::message::{DIGEST_GRANULE, Message, Peer, Refusal};
-use crate::names::{MEMBERS_MAX, MemberId};
+use crate::names::{History, MEMBERS_MAX, MemberId};
 use crate::wire::{Link, LinkError, Receiver, expands};
 
 /// Makes connections to a member while this one is a source, and reads from them.
@@ -223,8 +223,8 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
         return Some(Event::NotReceived(peer));
     }
     let group = inner.ring.group();
-    let found = match check_sequence(&group, &history, from, chain, bytes) {
-        Ok(found) if inner.takes(from, &found, bytes) => found,
+    let found = match check_sequence(&group, &history, from, chain, bytes, inner.ring.keys()) {
+        Ok(found) if inner.takes(&history, from, &found, bytes) => found,
         Ok(_) => return Some(Event::NotReceived(peer)),
         Err(error) => {
             tracing::warn!(member = %peer.member, %error, "records are not sound");
@@ -242,12 +242,28 @@ fn receive(inner: &Inner, peer: Peer, message: &Message, bytes: &[u8]) -> Option
 
 impl Inner {
     /// Whether the records of `bytes`, which begin at `from`, can be applied here: none is taken that would be found out then.
-    pub(super) fn takes(&self, from: Lsn, found: &[Indexed], bytes: &[u8]) -> bool {
+    pub(super) fn takes(
+        &self,
+        history: &History,
+        from: Lsn,
+        found: &[Indexed],
+        bytes: &[u8],
+    ) -> bool {
         found.iter().all(|Indexed { record, .. }| {
             let at = record.lsn.since(from) + RECORD_HEADER_LEN;
             let at = usize::try_from(at).expect("within the bytes");
             let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
-            self.volumes.takes(record) && expands(record, &bytes[at..][..len])
+            let payload = &bytes[at..][..len];
+            let is_whole = match record.encoding.is_sealed() {
+                false => expands(record, payload),
+                true => {
+                    let header = bytes[..at].last_chunk().expect("a header is before it");
+                    let opened =
+                        open_payload(self.ring.keys(), history, (record, 0), header, payload);
+                    opened.is_some_and(|payload| expands(record, &payload))
+                }
+            };
+            self.volumes.takes(record) && is_whole
         })
     }
 }

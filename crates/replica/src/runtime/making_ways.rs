@@ -125,8 +125,9 @@ impl Inner {
             self.hub.step(Event::StorageFailed);
             return Some(Event::NotReceived(peer));
         }
-        match check_sequence(&self.ring.group(), &history, from, chain, &bytes) {
-            Ok(found) if self.takes(from, &found, &bytes) => {
+        let keys = self.ring.keys();
+        match check_sequence(&self.ring.group(), &history, from, chain, &bytes, keys) {
+            Ok(found) if self.takes(&history, from, &found, &bytes) => {
                 let entries = found.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
                 Some(Event::Received { peer, entries, committed, are_durable: true })
             }

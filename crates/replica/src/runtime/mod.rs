@@ -63,7 +63,7 @@ use self::storage::Kept;
 use self::volumes::Volumes;
 use crate::core::{Config, Core, Denial, Entry, Event, Found, Mode, News, Status, Wish};
 use crate::digest::Digester;
-use crate::format::{Extent, Kind};
+use crate::format::{Extent, Kind, RecordKeys};
 use crate::names::{MEMBERS_MAX, MemberId};
 use crate::one_sided::{Hosting, OneSidedError, OneSidedOptions};
 use crate::ring::{Ring, RingError};
@@ -136,6 +136,15 @@ pub enum StartError {
         /// What the group's can.
         wanted: u64,
     },
+    /// Records are to be sealed, and there is no secret to seal them with.
+    #[error("records are sealed with the secret of a group: members with certificates have none")]
+    NoKeys,
+    /// Records of this member's memory are sealed with another secret.
+    #[error(
+        "the log of this member is sealed with another secret than the group's file names: put that one back, or recreate this \
+         member's memory once another has everything"
+    )]
+    OtherSecret,
     /// A volume is not what the group has.
     #[error("volume {volume} has {found} bytes, and the group's has {wanted}")]
     OtherSize {
@@ -211,7 +220,7 @@ impl Member {
     ///
     /// See [`StartError`]; nothing runs then.
     pub fn start(setup: Setup) -> Result<Self, StartError> {
-        let Setup { config, ring, volumes, directory, map, environment, .. } = setup;
+        let Setup { mut config, ring, volumes, directory, map, environment, .. } = setup;
         ring.check_owner(config.group, config.me)?;
         if ring.capacity() != config.capacity {
             return Err(StartError::OtherCapacity {
@@ -219,8 +228,17 @@ impl Member {
                 wanted: config.capacity,
             });
         }
+        let ring = ring.with_keys(setup.identity.record_keys());
+        config.key_check = ring.keys().map_or(0, RecordKeys::check);
+        if config.seals && ring.keys().is_none() {
+            return Err(StartError::NoKeys);
+        }
         let label = ring.load_label()?;
+        if label.key_check != 0 && label.key_check != config.key_check {
+            return Err(StartError::OtherSecret);
+        }
         let scanned = ring.scan(&label)?;
+        let seals = config.seals;
         let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
         let entries = scanned.records.iter().map(|it| Entry::of(&it.record, it.sum)).collect();
         let contents = label.contents;
@@ -246,6 +264,7 @@ impl Member {
             one_sided: setup.one_sided,
             hosting,
             digester: Digester::new(ring.group()),
+            seals,
             ring,
             volumes,
             ranges: Ranges::default(),
@@ -510,11 +529,11 @@ impl Member {
                 let contents = inner.hub.lock().core.label().contents;
                 inner.volumes.views().set_contents(contents);
                 inner.volumes.views().set_position(at, at);
-                inner.volumes.view(&Kept(inner), point, bytes_max)
+                inner.volumes.view(&Kept(inner), (point, |at| inner.sizes_at(at)), bytes_max)
             });
         }
         self.place_views()?;
-        self.inner.volumes.view(&Kept(&self.inner), point, bytes_max)
+        inner.volumes.view(&Kept(inner), (point, |at| inner.sizes_at(at)), bytes_max)
     }
 
     /// Tells the views how far the volumes are. A thread that applies, which may wait for a slow disk, is not waited for under

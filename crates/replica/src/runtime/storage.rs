@@ -9,7 +9,7 @@ use super::hub::{Arrived, Work};
 use super::inner::Inner;
 use super::volumes::{ApplyError, moment};
 use crate::core::{Action, Core, Event, Lane};
-use crate::format::{Encoding, Kind, Record};
+use crate::format::{Encoding, Kind, Record, open_payload};
 use crate::message::{Message, Peer};
 use crate::one_sided::Hosting;
 use crate::ring::RingError;
@@ -285,13 +285,18 @@ pub(super) fn read_record(
     let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
     payload.resize(len, 0);
     inner.ring.read(at.plus(crate::format::RECORD_HEADER_LEN), payload).map_err(media)?;
-    if crate::format::payload_sum(&group, at, payload) != sum {
+    if record.encoding.is_sealed() {
+        let history = inner.hub.lock().core.history().clone();
+        let opened = open_payload(inner.ring.keys(), &history, (&record, sum), &header, payload);
+        *payload = opened.ok_or(damaged)?;
+    } else if crate::format::payload_sum(&group, at, payload) != sum {
         return Err(damaged);
     }
-    if record.encoding != Encoding::Plain {
+    let encoding = record.encoding.opened();
+    if encoding != Encoding::Plain {
         let mut plain = Vec::new();
         let len = usize::try_from(record.len).map_err(|_| damaged)?;
-        expand(record.encoding, payload, len, &mut plain).map_err(|_| damaged)?;
+        expand(encoding, payload, len, &mut plain).map_err(|_| damaged)?;
         *payload = plain;
     }
     Ok(record)

@@ -231,17 +231,19 @@ impl Volumes {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A view at a point; where the volumes are a mixture, of the snapshot from before.
+    /// A view at a point; where the volumes are a mixture, of the snapshot from before. `sizes_at` knows how long volumes are at
+    /// an LSN.
     pub(super) fn view(
         &self,
         records: &dyn Records,
-        point: &Point,
+        (point, sizes_at): (&Point, impl Fn(Lsn) -> Vec<u64>),
         bytes_max: u64,
     ) -> Result<View, ViewError> {
         let room = Room { directory: &self.scratch, bytes_max };
         self.opening.fetch_add(1, Ordering::SeqCst);
         *self.may_have_views.write().unwrap_or_else(PoisonError::into_inner) = true;
         let opened = self.views.open(records, point, room);
+        let opened = opened.inspect(|view| view.end_at(&sizes_at(view.at())));
         self.opening.fetch_sub(1, Ordering::SeqCst);
         match (opened, &*self.snapshot()) {
             (Err(ViewError::ConfigMixed), Some(snapshot)) if *point == Point::Latest => {

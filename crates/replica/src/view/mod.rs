@@ -264,6 +264,11 @@ impl View {
         self.at
     }
 
+    /// Ends each volume at its size, where its device is longer.
+    pub fn end_at(&self, sizes: &[u64]) {
+        self.volumes.iter().zip(sizes).for_each(|(volume, size)| volume.end_at(*size));
+    }
+
     /// When the last record was made that the view had to load, in nanoseconds since 1970; of a snapshot, when it was made.
     pub fn time_ns(&self) -> Option<u64> {
         self.time_ns

@@ -72,6 +72,8 @@ pub fn expand(
         return Err(ExpandError::MediaLen(len));
     }
     let expanded = match encoding {
+        // Whoever has the keys opens it first.
+        Encoding::Sealed | Encoding::SealedLz4 | Encoding::SealedZstd => None,
         Encoding::Plain => (stored.len() == len).then(|| out.copy_from_slice(stored)).map(|()| len),
         Encoding::Lz4 => lz4_flex::block::decompress_into(stored, out).ok(),
         Encoding::Zstd => UNPACKER.with_borrow_mut(|unpacker| {
@@ -89,13 +91,14 @@ pub fn expand(
 }
 
 /// Whether the stored form of a record's payload can be expanded: a record that a member takes and cannot apply would be
-/// durable there, and be found again at each start.
+/// durable there, and be found again at each start. Of a record that is sealed `stored` is what was opened.
 pub fn expands(record: &Record, stored: &[u8]) -> bool {
-    if record.encoding == Encoding::Plain {
+    let encoding = record.encoding.opened();
+    if encoding == Encoding::Plain {
         return true;
     }
     let Ok(len) = usize::try_from(record.len) else { return false };
-    PLAIN.with_borrow_mut(|plain| expand(record.encoding, stored, len, plain).is_ok())
+    PLAIN.with_borrow_mut(|plain| expand(encoding, stored, len, plain).is_ok())
 }
 
 thread_local! {

@@ -63,7 +63,7 @@ impl Several {
         let frame = self.sender.send(Vec::new(), vec![0; len], *number);
         assert_eq!(frame.number, self.sent);
         self.sent += 1;
-        way.push_back((frame.number, frame.len()));
+        way.push_back((frame.number, frame.bytes()));
     }
 
     /// The first frame on a connection arrives.
@@ -88,8 +88,8 @@ impl Several {
         for (frame, of) in self.sender.kept_over(number) {
             let (to, way) = &mut self.connections[left.len() % (count - 1)];
             *of = *to;
-            way.push_back((frame.number, frame.len()));
-            left.push((frame.number, frame.len()));
+            way.push_back((frame.number, frame.bytes()));
+            left.push((frame.number, frame.bytes()));
         }
         let is_sent_again = |it: &(u64, usize)| left.contains(it) || it.0 < self.receiver.got();
         assert!(lost.iter().all(is_sent_again), "a frame was lost with its connection");

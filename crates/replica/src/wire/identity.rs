@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{Fingerprint, Keys};
 use super::verify::{self, ForGroup, provider};
+use crate::format::RecordKeys;
 use crate::names::{GroupId, MEMBERS_MAX, MemberId, MemberSet};
 
 /// Bytes of a secret at least. They have to be random: whoever can connect can try guesses at leisure.
@@ -100,6 +101,7 @@ pub struct Identity {
     pub(super) client: Arc<rustls::ClientConfig>,
     pub(super) server: Arc<rustls::ServerConfig>,
     pub(super) own: Arc<CertifiedKey>,
+    record_keys: Option<Arc<RecordKeys>>,
 }
 
 impl Identity {
@@ -131,7 +133,8 @@ impl Identity {
         let public = key.public_key().ok_or_else(no_public_key)?.to_vec();
         let keys = Keys::Shared(Fingerprint::of(&public));
         let own = CertifiedKey::new(vec![CertificateDer::from(public)], key);
-        Self::new(group, me, members, keys, own)
+        let record_keys = Some(Arc::new(RecordKeys::new(group, secret)));
+        Ok(Self { record_keys, ..Self::new(group, me, members, keys, own)? })
     }
 
     /// [`Identity::from_secret`] with the secret that a file holds; line ends behind it do not count.
@@ -215,7 +218,7 @@ impl Identity {
         }
         let (keys, own) = (Arc::new(keys), Arc::new(own));
         let (client, server) = verify::configs(&keys, &own).map_err(IdentityError::ConfigPair)?;
-        Ok(Self { group, me, members, keys, client, server, own })
+        Ok(Self { group, me, members, keys, client, server, own, record_keys: None })
     }
 
     /// What this member is to one connection that another has made.
@@ -229,6 +232,11 @@ impl Identity {
     /// Whether the number is that of a member of the group.
     pub(super) fn has(&self, member: MemberId) -> bool {
         member.0 < MEMBERS_MAX && self.members.contains(member)
+    }
+
+    /// The keys of records that are sealed, where the members share a secret.
+    pub fn record_keys(&self) -> Option<Arc<RecordKeys>> {
+        self.record_keys.clone()
     }
 
     /// The group.

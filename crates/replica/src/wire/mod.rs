@@ -29,7 +29,7 @@ mod socket;
 mod tests;
 mod verify;
 
-pub use self::bundle::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX};
+pub use self::bundle::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX, Flow, Frame};
 pub use self::codec::{PAYLOAD_MAX, WireError};
 pub use self::compress::{ExpandError, Policy, SKIPS_MAX, compress, expand, expands};
 pub use self::denial::Denial;

@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) one_sided: Option<OneSidedOptions>,
     /// Connections of a link, which then go through proxies that a test may cut.
     pub(crate) connections: usize,
+    /// Whether records are sealed.
+    pub(crate) seals: bool,
 }
 
 impl Default for Plan {
@@ -62,6 +64,7 @@ impl Default for Plan {
             has_witness: false,
             one_sided: None,
             connections: 1,
+            seals: false,
         }
     }
 }
@@ -104,6 +107,11 @@ impl Group {
     /// Members that start from here on have this in their file.
     pub(crate) fn least_in_sync(&mut self, least_in_sync: u32) {
         self.plan.least_in_sync = least_in_sync;
+    }
+
+    /// Members that start from here on have this in their file.
+    pub(crate) fn seals(&mut self, seals: bool) {
+        self.plan.seals = seals;
     }
 
     /// A group whose member 0 is the source, and nobody waits for the others.
@@ -171,6 +179,8 @@ impl Group {
             read_lease_ns: self.plan.read_lease_ns,
             retention_ns: self.plan.retention_ns,
             copy_window: 4 << 20,
+            seals: self.plan.seals,
+            key_check: 0,
         }
     }
 

@@ -12,6 +12,7 @@ mod proxy;
 mod resizing;
 mod restarted;
 mod roles;
+mod sealed;
 mod settings;
 mod several;
 mod strangers;

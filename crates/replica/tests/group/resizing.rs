@@ -1,9 +1,10 @@
 //! Volumes that grow while they are used.
 
-use block::Survives;
+use block::{BlockDevice as _, Survives};
 use replica::MemberId;
 use replica::core::{News, Wish};
 use replica::runtime::ResizeError;
+use replica::view::Point;
 
 use crate::group::{Group, Plan, SIZE, one_sided};
 
@@ -124,4 +125,29 @@ fn a_size_that_a_member_in_sync_cannot_have_is_refused_before_it_is_in_the_order
     group.member(0).resize(0, GROWN).unwrap();
     group.write(0, 0, GROWN - 4096, 3, 4096);
     group.compare(0, 1);
+}
+
+#[test]
+fn a_view_is_as_long_as_the_volume_at_its_point_whatever_its_device_has_behind() {
+    let mut group = Group::new(Plan::default());
+    group.write(0, 0, 0, 1, 4096);
+    group.stop(1);
+    let device = group.file(1, 0);
+    device.resize(GROWN).unwrap();
+    device.write(SIZE, &[9; 4096], Survives::Durable).unwrap();
+    drop(device);
+    group.start(1);
+    group.wait_in_sync(0);
+    let size_at = |group: &Group, point: &Point| {
+        let view = group.member(1).view(point, 1 << 20).unwrap();
+        view.volumes()[0].geometry().size
+    };
+    assert_eq!(size_at(&group, &Point::Latest), SIZE);
+    group.member(0).resize(0, GROWN).unwrap();
+    group.wait("it has grown", || group.status(1).applied >= group.status(0).end);
+    assert_eq!(size_at(&group, &Point::Latest), GROWN);
+    let view = group.member(1).view(&Point::Latest, 1 << 20).unwrap();
+    let mut found = [1; 4096];
+    view.volumes()[0].read(SIZE, &mut found).unwrap();
+    assert_eq!(found, [0; 4096]);
 }

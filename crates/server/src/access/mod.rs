@@ -33,3 +33,6 @@ pub(crate) use leave::{MayAdd, MayRemove, MaySet};
 pub(crate) use operation::{Add, Granted, Look, Remove, Set, Write, admit};
 pub(crate) use rights::Rights;
 pub(crate) use tree::{Target, Tree};
+
+#[cfg(test)]
+mod tests;

@@ -253,16 +253,7 @@ impl Session {
         trees
     }
 
-    /// Leaves a share; what was opened through it closes. May block.
-    pub(crate) fn disconnect_tree(&self, files: &Files, id: u32, may_wait: MayWait) -> bool {
-        let Some(opens) = self.leave_tree(id) else { return false };
-        for open in opens {
-            log_close(&open, open.close_for_client(files, may_wait));
-        }
-        true
-    }
-
-    /// Takes a tree out, and what is open through it, which the caller closes.
+    /// Leaves a share, and takes out what is open through it, which the caller closes.
     pub(crate) fn leave_tree(&self, id: u32) -> Option<Vec<Arc<Open>>> {
         let Entered { tree, .. } = self.trees().remove(&id)?;
         self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
@@ -427,26 +418,19 @@ impl Left {
     /// hangs keeps no other open.
     pub(crate) fn sorted(self, files: &Files, identity: &ServerIdentity) -> Vec<(Over, Self)> {
         let users = identity.users();
-        let mut parts: Vec<(Over, Self)> = Vec::new();
-        for open in self.opens {
-            if files.adopt(&users, &open) {
-                continue;
-            }
-            let over = Over::one(&open);
-            match parts.iter_mut().find(|(known, _)| *known == over) {
-                Some((_, part)) => part.opens.push(open),
-                None => {
-                    let closing = Arc::clone(&self.closing);
-                    parts.push((over, Self { opens: vec![open], closing }));
-                }
-            }
-        }
-        parts
+        let left = self.opens.into_iter().filter(|open| !files.adopt(&users, open));
+        let part = |(over, opens)| (over, Self { opens, closing: Arc::clone(&self.closing) });
+        Over::sorted(left).into_iter().map(part).collect()
+    }
+
+    /// What the log of opens has to learn of their end. May block.
+    pub(crate) fn forget(&self, may_wait: MayWait) {
+        forget_all(&self.opens, may_wait);
     }
 
     /// Closes them. May block.
-    pub(crate) fn close(self, files: &Files, may_wait: MayWait) {
-        forget_all(&self.opens, may_wait);
+    pub(crate) fn close(&self, files: &Files, may_wait: MayWait) {
+        self.forget(may_wait);
         self.opens.iter().for_each(|open| log_close(open, open.close(files, may_wait)));
     }
 }

@@ -13,6 +13,7 @@ use smb::{CloseAttributes, CloseRequest, CloseResponse};
 use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::connections::session::log_close;
+use crate::state::closing::Ending;
 use crate::state::ends::Over;
 
 /// Ends an open.
@@ -40,6 +41,12 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
         };
         (metadata, done.map_break(|ended| log_close(&closed, ended)))
     };
+    if let Some(log) = over.log() {
+        let noted = Arc::clone(&open);
+        let forget = move |may_wait| noted.forget_note(Ending::ByItsClient, may_wait);
+        // Closed all the same where it panics.
+        let _ = call.ending_on_a_thread(log, forget).await;
+    }
     // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
     let (metadata, rest) = call.ending(over, open.closing_io(), work).await?;
     if let ControlFlow::Continue(rest) = rest {

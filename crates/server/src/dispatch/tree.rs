@@ -7,12 +7,14 @@ use std::sync::Arc;
 use smb::Empty;
 use smb::NtStatus;
 use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
+use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::call::Call;
 use super::frame::{Outcome, malformed};
 use crate::access::Rights;
 use crate::access::Target;
+use crate::service::Kept;
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -46,8 +48,9 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
     if !call.core.files.is_welcome_in(&call.session().identity, &tree) {
         // Another channel may have opened something by then.
+        let nobody: Kept = Arc::new(());
         let opens = call.session().leave_tree(tree.id).unwrap_or_default();
-        call.core.close_in_background(&call.session().account, opens);
+        call.core.close_in_background(&call.session().account, opens, &nobody);
         return Err(NtStatus::ACCESS_DENIED);
     }
     debug!(share = share.name(), class = %share.class(), "share entered");
@@ -77,17 +80,69 @@ pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Ok(NtStatus::SUCCESS)
 }
 
+// Answered when all of it is closed; what hangs keeps nothing else open.
 async fn leave(call: &Call, id: u32) -> Result<bool, NtStatus> {
-    let (files, session) = (Arc::clone(&call.core.files), Arc::clone(call.session()));
-    call.waiting(move |may_wait| session.disconnect_tree(&files, id, may_wait)).await
+    let session = Arc::clone(call.session());
+    let Some(opens) = call.waiting(move |_| session.leave_tree(id)).await? else {
+        return Ok(false);
+    };
+    let (kept, mut ends) = mpsc::channel::<()>(1);
+    let kept: Kept = Arc::new((kept, call.session().begin_work()));
+    call.core.close_in_background(&call.session().account, opens, &kept);
+    drop(kept);
+    // Nothing is sent: it is over when nobody could.
+    let _ = ends.recv().await;
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use smb::create::{CreateRequestContext, DurableRequestV2};
+    use smb::{Command, Empty, FileId, Guid, NtStatus};
+
     use crate::access::{Rights, Target};
     use crate::limits::TREES_PER_USER_MAX;
     use crate::push::tests::rig::Rig;
     use crate::state::Resource;
+
+    #[tokio::test]
+    async fn what_a_tree_leaves_ends_by_itself_where_some_of_it_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let rig = Rig::with_log(&dir.path().join("opens"));
+        let persistent = CreateRequestContext::DurableV2(DurableRequestV2 {
+            timeout_ms: 0,
+            persistent: true,
+            create_guid: Guid([1; 16]),
+        });
+        let hangs = rig.open_with("hangs", 1, persistent).await.unwrap().id;
+        let goes = rig.open_with("goes", 2, CreateRequestContext::QueryOnDiskId).await.unwrap().id;
+        let of = |id: FileId| rig.session().open(id.persistent, id.volatile).unwrap();
+        let (hanging, going) = (of(hangs), of(goes));
+        assert!(hanging.is_persistent(), "its log is waited for elsewhere");
+        let ((held, is_held), (release, released)) = (channel(), channel::<()>());
+        let changed = Arc::clone(&hanging);
+        let holder = std::thread::spawn(move || {
+            let change = changed.try_begin_change().unwrap();
+            assert!(change.is_ok());
+            held.send(()).unwrap();
+            let _ = released.recv();
+        });
+        is_held.recv().unwrap();
+        let call = rig.call(Command::TREE_DISCONNECT, |out| Empty.emit(out));
+        let left = tokio::spawn(async move { super::disconnect(&call, &mut Vec::new()).await });
+        let (node, serial) = (Arc::clone(&going.node), going.serial);
+        let is_gone = node.changes_until(|| node.lock().record(serial).is_none());
+        let in_time = tokio::time::timeout(Duration::from_secs(20), is_gone).await.is_ok();
+        assert!(!left.is_finished(), "something is open");
+        release.send(()).unwrap();
+        holder.join().unwrap();
+        assert_eq!(left.await.unwrap(), Ok(NtStatus::SUCCESS));
+        assert!(in_time, "one kept the other");
+    }
 
     #[tokio::test]
     async fn tree_connects_of_a_user_are_bounded_whatever_its_sessions_are() {
@@ -100,7 +155,7 @@ mod tests {
         drop(of_others);
         let tree = session.connect_tree(Target::Pipes, Rights::ALL).unwrap();
         assert_eq!(account.held(Resource::Trees), before + 1);
-        assert!(session.disconnect_tree(&rig.core.files, tree.id, tree::MayWait::here()));
+        assert_eq!(session.leave_tree(tree.id).map(|opens| opens.len()), Some(0));
         assert_eq!(account.held(Resource::Trees), before);
     }
 }

@@ -210,3 +210,6 @@ pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
     // Volatile memory has nothing to make durable: SMB2 FLUSH succeeds on it.
     outcome.filter(|outcome| *outcome != Err(MediumError::VolatileRefused)).collect()
 }
+
+#[cfg(test)]
+mod tests;

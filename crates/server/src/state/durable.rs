@@ -155,6 +155,11 @@ impl Orphans {
         self.lock().moving.contains_key(&serial)
     }
 
+    /// Whether it waits for its client.
+    pub(crate) fn has(&self, serial: OpenSerial) -> bool {
+        self.lock().table.get(serial).is_some()
+    }
+
     /// Takes an orphan that `check` lets go, for who holds what comes with it until the open has
     /// its new place. Of several who ask one gets it.
     pub(crate) fn claim<E>(

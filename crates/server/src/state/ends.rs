@@ -8,11 +8,13 @@
 //! ```
 //!
 //! There: over the same file system ([`Over`]), for which a user has a part of its threads. Somebody may wait for what ends, so
-//! a disk that hangs holds up no end over another.
+//! a disk that hangs holds up no end over another. The log of opens of a share may lie on a disk of its own: what it has to
+//! learn of an end waits for it in a part of its own, before the rest waits for the file system.
 //!
 //! What ends may have to wait for a disk. Thousands of connections end at once where a switch fails, or a client wants it so:
 //! they leave the pool to others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -23,14 +25,30 @@ use super::account::{Account, Hold, Lane};
 use super::node::Node;
 use super::resource::Resource;
 
-/// The file system that an end may have to wait for.
+/// The file system that an end may have to wait for, and the log that has to learn of it first.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Over(Lane);
+pub(crate) struct Over {
+    lane: Lane,
+    log: Option<Lane>,
+}
 
 impl Over {
     /// Of the end of an open.
     pub(crate) fn one(open: &Open) -> Self {
-        Self::file_system(open.entry.file_key().device)
+        let noted = open.tree.share().filter(|_| open.is_persistent());
+        let log = noted.map(|share| Lane::Log(Arc::as_ptr(share).addr()));
+        Self { log, ..Self::file_system(open.entry.file_key().device) }
+    }
+
+    /// What ends together, by what each may have to wait for.
+    pub(crate) fn sorted(
+        ends: impl IntoIterator<Item = Arc<Open>>,
+    ) -> HashMap<Self, Vec<Arc<Open>>> {
+        let mut parts: HashMap<_, Vec<_>> = HashMap::new();
+        for open in ends {
+            parts.entry(Self::one(&open)).or_default().push(open);
+        }
+        parts
     }
 
     /// Of what waits for the file system of this file.
@@ -40,17 +58,22 @@ impl Over {
 
     /// Of whatever waits for the file system of this device.
     pub(crate) fn file_system(device: u64) -> Self {
-        Self(device)
+        Self { lane: Lane::FileSystem(device), log: None }
     }
 
     /// Of what waits for no disk.
     pub(crate) fn nothing() -> Self {
-        Self(0)
+        Self::file_system(0)
+    }
+
+    /// Of what the log has to learn, if one has.
+    pub(crate) fn log(self) -> Option<Self> {
+        self.log.map(|lane| Self { lane, log: None })
     }
 
     /// The part of an account for it.
     pub(crate) fn of(self, account: &Arc<Account>) -> Arc<Account> {
-        account.in_lane(self.0)
+        account.in_lane(self.lane)
     }
 }
 
@@ -93,6 +116,24 @@ pub(crate) fn spawn_end(
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
     spawn(runtime, Whose::new((account, over), Resource::EndJobs), work)
+}
+
+/// The end of opens that a log may have: what that has to learn, `forget`, waits for the log, and only then `close` for the
+/// file system.
+pub(crate) fn spawn_end_of_opens(
+    runtime: &Handle,
+    (account, over): (&Arc<Account>, Over),
+    forget: impl FnOnce() + Send + 'static,
+    close: impl FnOnce() + Send + 'static,
+) -> JoinHandle<()> {
+    let Some(log) = over.log() else { return spawn_end(runtime, (account, over), close) };
+    let forgotten = spawn_end(runtime, (account, log), forget);
+    let (pool, account) = (runtime.clone(), Arc::clone(account));
+    runtime.spawn(async move {
+        // A panic of it is in the log of the server; they are closed all the same.
+        let _ = forgotten.await;
+        let _ = spawn_end(&pool, (&account, over), close).await;
+    })
 }
 
 /// The same of a region that was written. Others wait for that, so it does not wait for other ends.
@@ -157,8 +198,44 @@ mod tests {
     };
     use crate::state::account::Accounts;
 
-    const HERE: Over = Over(1);
-    const ELSEWHERE: Over = Over(2);
+    const HERE: Over = Over { lane: Lane::FileSystem(1), log: None };
+    const ELSEWHERE: Over = Over { lane: Lane::FileSystem(2), log: None };
+    const NOTED: Over = Over { log: Some(Lane::Log(1)), ..HERE };
+
+    #[test]
+    fn a_log_that_hangs_holds_up_no_end_of_another_share() {
+        let runtime = runtime();
+        let accounts = Accounts::new(&Limits::default());
+        let (alice, bob) =
+            (accounts.of(&Identity::user("alice")), accounts.of(&Identity::user("bob")));
+        let (release, hung) = mpsc::channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        let closed = Arc::new(AtomicUsize::new(0));
+        let mut waiting = Vec::new();
+        for number in 0..200 {
+            let account = if number % 2 == 0 { &alice } else { &bob };
+            let (hung, closed) = (Arc::clone(&hung), Arc::clone(&closed));
+            let forget = move || drop(hung.lock().map(|hung| hung.recv()));
+            let close = move || {
+                closed.fetch_add(1, Ordering::Relaxed);
+            };
+            waiting.push(spawn_end_of_opens(runtime.handle(), (account, NOTED), forget, close));
+        }
+        runtime.block_on(async {
+            // Of opens over the same file system, which no log has, or another one.
+            spawn_end(runtime.handle(), (&alice, HERE), || ()).await.unwrap();
+            let other = Over { log: Some(Lane::Log(2)), ..HERE };
+            spawn_end_of_opens(runtime.handle(), (&bob, other), || (), || ()).await.unwrap();
+        });
+        assert_eq!(closed.load(Ordering::Relaxed), 0, "the log has not learnt of them");
+        drop(release);
+        runtime.block_on(async {
+            for one in waiting {
+                one.await.unwrap();
+            }
+        });
+        assert_eq!(closed.load(Ordering::Relaxed), 200);
+    }
 
     #[test]
     fn a_disk_that_hangs_holds_up_no_end_over_another() {
@@ -197,7 +274,7 @@ mod tests {
         let number = AtomicUsize::new(0);
         let begin = |work| {
             let device = u64::try_from(number.fetch_add(1, Ordering::Relaxed)).unwrap();
-            drop(spawn_end(runtime.handle(), (&account, Over(device)), work));
+            drop(spawn_end(runtime.handle(), (&account, Over::file_system(device)), work));
         };
         let (at_once, all) = stuck(&runtime, begin);
         assert!(at_once <= END_JOBS_PER_USER_MAX, "{at_once}");

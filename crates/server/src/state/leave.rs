@@ -168,6 +168,8 @@ impl Node {
         }
         let leaves_wish = wish.is_some() && state.is_record_to_go(&record);
         let doomed = Doomed::new(names, &mut state, (self, serial));
+        drop(state);
+        self.note_left();
         Some(Left { serial, doomed, record: Some(record), leaves_wish, base })
     }
 

@@ -230,6 +230,8 @@ pub(crate) struct Node {
     /// a change is woken by [`LockTable`], [`BreakWaiters`] or [`Changes`].
     removed: Notify,
     resized: Notify,
+    /// Notified when an open has left the file.
+    left: Notify,
     /// Those of the state.
     pub(super) exclusive_locks: ExclusiveLocks,
     given_up: Arc<GivenUp>,
@@ -279,6 +281,7 @@ impl Node {
             state: Mutex::new(state),
             removed: Notify::new(),
             resized: Notify::new(),
+            left: Notify::new(),
             given_up,
             flushes: SharedFlushes::default(),
             gone,
@@ -327,6 +330,16 @@ impl Node {
     /// Returns once the file has been removed, or could not be.
     pub(crate) async fn removed(&self) {
         self.until(&self.removed, |state| !state.removing).await;
+    }
+
+    /// Returns once this is so, which an open that leaves the file makes so.
+    pub(crate) async fn changes_until(&self, reached: impl FnMut() -> bool) {
+        basics::until(&self.left, reached).await;
+    }
+
+    /// An open has left the file.
+    pub(super) fn note_left(&self) {
+        self.left.notify_waiters();
     }
 
     /// Returns once nothing is under way that a lock would have forbidden, had it been there before.

@@ -71,6 +71,8 @@ pub(crate) struct Open {
     pub(crate) closed: Notify,
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
+    /// The log of opens had it, and has been told that it ends.
+    pub(super) is_forgotten: AtomicBool,
     pub(super) life: AtomicU8,
     /// Its descriptors among those of its user.
     place: Mutex<Option<Hold>, order::Place>,
@@ -172,6 +174,7 @@ impl Open {
             lock_copies: LockCopies::default(),
             closed: Notify::new(),
             may_repeat,
+            is_forgotten: AtomicBool::new(false),
             life: AtomicU8::new(HELD),
             place: Mutex::new(parts.place),
             changes: RwLock::default(),
@@ -207,6 +210,7 @@ impl Open {
             lock_copies: LockCopies::default(),
             closed: Notify::new(),
             may_repeat: AtomicBool::new(old.may_repeat()),
+            is_forgotten: AtomicBool::new(false),
             life: AtomicU8::new(HELD),
             place: Mutex::new(held_place),
             changes: RwLock::default(),
@@ -269,6 +273,11 @@ impl Open {
 
     fn session(&self) -> Option<Arc<dyn HoldsOpens>> {
         self.session.as_ref()?.upgrade()
+    }
+
+    /// Whether a session holds it, from which it can be [taken](Self::wrest).
+    pub(crate) fn is_in_session(&self) -> bool {
+        self.session().is_some_and(|session| session.holds(self))
     }
 
     /// Whether it survives its connection and the server.

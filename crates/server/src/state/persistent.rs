@@ -73,7 +73,7 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         mode: open.mode(),
         action: open.origin.action.0,
         timeout_ms: u32::try_from(durable.timeout.as_millis()).unwrap_or(u32::MAX),
-        flags: flags(record, open.is_write_through()),
+        flags: flags(record.sharing, open.is_write_through(), record.delete_on_close.is_some()),
         flavor,
         held,
         epoch: granted.map_or(0, |granted| granted.epoch),
@@ -388,8 +388,8 @@ fn restore_lease(state: &mut NodeState, owner: Owner, note: &OpenNote) {
     }
 }
 
-fn flags(record: &OpenRecord, write_through: bool) -> u8 {
-    let Sharing { uses, shares } = record.sharing;
+fn flags(sharing: Sharing, write_through: bool, delete_on_close: bool) -> u8 {
+    let Sharing { uses, shares } = sharing;
     let bits = [
         uses.read,
         uses.write,
@@ -398,7 +398,7 @@ fn flags(record: &OpenRecord, write_through: bool) -> u8 {
         shares.write,
         shares.delete,
         write_through,
-        record.delete_on_close.is_some(),
+        delete_on_close,
     ];
     bits.iter().enumerate().fold(0, |flags, (bit, is_set)| flags | u8::from(*is_set) << bit)
 }
@@ -420,6 +420,32 @@ const LEASE_V2: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_note_keeps_what_an_open_uses_and_shares_and_how_it_ends() {
+        let kinds =
+            |bits: u8| Kinds { read: bits & 1 != 0, write: bits & 2 != 0, delete: bits & 4 != 0 };
+        for bits in 0..64 {
+            let both = Sharing { uses: kinds(bits), shares: kinds(bits >> 3) };
+            for (through, deletes) in [(false, false), (true, false), (false, true), (true, true)] {
+                let flags = flags(both, through, deletes);
+                assert_eq!(sharing(flags), both, "{bits:b}");
+                assert_eq!(flags & WRITE_THROUGH != 0, through, "{bits:b}");
+                assert_eq!(flags & DELETE_ON_CLOSE != 0, deletes, "{bits:b}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_open_is_tried_again_unless_it_is_known_that_it_cannot_come_back() {
+        use ShareError::{NotDirectory, NotFound, PathNotFound, PeerNameInvalid, SpecialFile};
+        let gone = [NotDirectory, NotFound, PathNotFound, PeerNameInvalid, SpecialFile];
+        assert!(gone.into_iter().all(|error| !Lost::File(error).may_pass()));
+        assert!(Lost::File(ShareError::Exists).may_pass(), "the disk, descriptors, and so on");
+        assert!(Lost::TooMany.may_pass());
+        let known = [Lost::Gone, Lost::Identity, Lost::Rights, Lost::LeaseKey, Lost::Boot];
+        assert!(known.iter().all(|lost| !lost.may_pass()));
+    }
 
     #[test]
     fn an_open_that_may_miss_answered_writes_does_not_come_back() {

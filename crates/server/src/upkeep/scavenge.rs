@@ -10,9 +10,9 @@ use tree::MayWait;
 use crate::access::Identity;
 use crate::service::Core;
 use crate::state::Open;
-use crate::state::closing::close_all;
+use crate::state::closing::{close_all, forget_all};
 use crate::state::durable::Orphans;
-use crate::state::ends::{Over, spawn_end};
+use crate::state::ends::{Over, spawn_end_of_opens};
 
 /// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
 /// back, as long as the server lives.
@@ -28,10 +28,14 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
                 restore_left_over(&core);
             }
             // Not waited for: a slow device keeps nobody else's file open.
-            for ((user, over), opens) in sorted(due) {
-                let (too, account) = (Arc::clone(&core), core.connections.accounts.of(&user));
-                let close = move || close_all(&too.files, opens, MayWait::here());
-                drop(spawn_end(&core.runtime, (&account, over), close));
+            for (user, opens) in by_user(due) {
+                let account = core.connections.accounts.of(&user);
+                for (over, opens) in Over::sorted(opens) {
+                    let (too, noted) = (Arc::clone(&core), opens.clone());
+                    let forget = move || forget_all(&noted, MayWait::here());
+                    let close = move || close_all(&too.files, opens, MayWait::here());
+                    drop(spawn_end_of_opens(&core.runtime, (&account, over), forget, close));
+                }
             }
         }
         let at = next.map_or(retry_at, |next| next.min(retry_at));
@@ -42,11 +46,10 @@ pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>, clock: Clo
     }
 }
 
-fn sorted(due: Vec<Arc<Open>>) -> HashMap<(Identity, Over), Vec<Arc<Open>>> {
+fn by_user(due: Vec<Arc<Open>>) -> HashMap<Identity, Vec<Arc<Open>>> {
     let mut opens: HashMap<_, Vec<_>> = HashMap::new();
     for open in due {
-        let of = (open.origin.user.clone(), Over::one(&open));
-        opens.entry(of).or_default().push(open);
+        opens.entry(open.origin.user.clone()).or_default().push(open);
     }
     opens
 }

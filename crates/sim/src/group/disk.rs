@@ -48,6 +48,8 @@ pub(crate) struct Stored {
     pub(crate) chain: u32,
     /// The number of the write; 0 for none.
     pub(crate) stamp: u64,
+    /// What is to be compared, and what its source had there.
+    pub(crate) compares: Option<(Extent, Contents)>,
 }
 
 #[derive(Clone, Debug)]
@@ -158,6 +160,31 @@ impl Disk {
             };
         }
         self.durable.clone_from(&self.volumes);
+    }
+
+    /// A record that the label says was committed cannot be read any more, if there is one.
+    pub(crate) fn damage(&mut self, chance: &Chance) -> bool {
+        let committed: Vec<Lsn> =
+            self.ring.range(self.label.start..self.label.committed).map(|it| *it.0).collect();
+        if committed.is_empty() {
+            return false;
+        }
+        self.ring.remove(&committed[chance.index(committed.len())]);
+        true
+    }
+
+    /// Pages of dirty maps cannot be read: they lack everything.
+    pub(crate) fn damage_maps(&mut self, chance: &Chance) {
+        for (_, map) in self.maps.iter_mut().filter(|_| chance.happens(1, 2)) {
+            let sizes: Vec<u64> = map.sizes().into_iter().collect();
+            *map = DirtyMap::full(&sizes);
+        }
+    }
+
+    /// A cell changes behind its owner's back, also where it was durable.
+    pub(crate) fn rot(&mut self, cell: usize, into: u64) {
+        self.volumes[cell] = into;
+        self.durable[cell] = into;
     }
 
     /// What a member finds when it starts.

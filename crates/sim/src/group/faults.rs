@@ -3,6 +3,7 @@
 use replica::core::{Event, Mode, Wish};
 use replica::{MemberId, MemberSet};
 
+use crate::member::Member;
 use crate::plan::{MS, SECOND};
 use crate::world::{What, World};
 
@@ -15,6 +16,9 @@ impl World<'_> {
             at.last_in_sync = process.core.status().in_sync;
         }
         at.disk.crash(&self.chance);
+        if self.plan.damage_every > 0 && self.chance.happens(1, 4) {
+            at.disk.damage_maps(&self.chance);
+        }
         at.stopped_until = 0;
         self.trace(|| format!("member {member} crashes"));
         let of_it: Vec<u64> = self
@@ -147,6 +151,9 @@ impl World<'_> {
         self.heals = true;
         self.blocked.clear();
         self.all_goes_through();
+        for process in self.members.iter_mut().filter_map(|it| it.process.as_mut()) {
+            process.disk_fails = false;
+        }
         for member in 0..self.plan.members {
             if self.members[usize::from(member)].process.is_none() {
                 self.start(member);
@@ -165,7 +172,11 @@ impl World<'_> {
 
     // Nobody is the source, and all are there: the operator takes the one that has most.
     pub(crate) fn operator_chooses(&mut self) {
-        if self.is_in_doubt() {
+        // One whose disk failed is being started again.
+        let is_there = |member: &Member| {
+            member.process.as_ref().is_some_and(|process| !process.core.has_failed())
+        };
+        if self.is_in_doubt() || !self.members.iter().all(is_there) {
             return;
         }
         let (nonce, above) = (self.chance.below(u64::MAX), self.above());

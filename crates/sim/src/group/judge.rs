@@ -31,7 +31,7 @@ impl World<'_> {
         for member in &self.members {
             let Some(process) = &member.process else { continue };
             let core = &process.core;
-            if core.is_source() {
+            if core.is_source() || !member.rotten.is_empty() {
                 continue;
             }
             if !core.is_consistent() {
@@ -67,8 +67,8 @@ impl World<'_> {
                 self.sums.reads_waited += 1;
                 continue;
             }
-            // Without a lease that is promised to nobody.
-            if self.plan.read_lease_ns == 0 {
+            // Without a lease that is promised to nobody; and a lease rests on clocks that do not jump.
+            if self.plan.read_lease_ns == 0 || self.plan.jump_every > 0 {
                 continue;
             }
             self.sums.reads += 1;

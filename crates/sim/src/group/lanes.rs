@@ -9,6 +9,7 @@ use crate::disk::{cells, shown};
 use crate::member::{Queue, Writer};
 use crate::net::{Operation, Parcel};
 use crate::plan::MS;
+use crate::wear::meet;
 use crate::world::{Record, What, World};
 
 impl World<'_> {
@@ -55,6 +56,7 @@ impl World<'_> {
                     process.is_open = true;
                     process.is_stopping = false;
                 }
+                self.heals_what_has_rotted(member);
                 let Some(process) = self.process(member) else { return };
                 let sizes = process.core.sizes().to_vec();
                 let volumes = shown(&self.members[usize::from(member)].disk.volumes, &sizes);
@@ -124,6 +126,7 @@ impl World<'_> {
             return;
         }
         let Some(action) = queue.waits.pop_front() else { return };
+        let (mut found, mut late) = (Vec::new(), None);
         let (from, to) = match &action {
             Action::Persist(_) => (5_000, 2 * MS),
             Action::Apply(..) | Action::FlushVolumes(_) | Action::FlushCopies(_) => (5_000, 5 * MS),
@@ -144,14 +147,32 @@ impl World<'_> {
                 };
                 for record in records {
                     at.disk.apply(&record);
+                    // The order of a source says nothing of what it has not compared.
+                    let compares = record.compares.as_ref().filter(|_| !process.core.is_source());
+                    let is_exact = process.core.is_exact_at(record.entry.lsn);
+                    if let Some((extent, held)) = compares.filter(|_| is_exact)
+                        && at.disk.volumes[cells(*extent)] != held[..]
+                    {
+                        found.push((record.entry.lsn, *extent));
+                    }
                 }
             }
             Action::PutCopy => {
                 if let Some((_, extent, held)) = process.copies.pop_front() {
+                    process.differing.retain(|(_, of)| !meet(*of, extent));
+                    at.rotten.retain(|(cell, _)| !cells(extent).contains(cell));
                     at.disk.volumes[cells(extent)].copy_from_slice(&held);
                 }
             }
             _ => {}
+        }
+        if let Action::Propose { epoch, source, in_sync, set_version, .. } = &action {
+            late = Some(Record {
+                epoch: *epoch,
+                source: *source,
+                in_sync: *in_sync,
+                version: *set_version,
+            });
         }
         queue.running = Some(action);
         queue.begun += 1;
@@ -160,6 +181,12 @@ impl World<'_> {
             if matches!(lane, Lane::Member(_) | Lane::Witness) { 1 } else { at.slowness };
         let delay = self.chance.skewed(from, to) * slowness;
         self.later(delay, What::Lane(member, life, lane, begun));
+        if let Some(wanted) = late {
+            self.request_may_be_late(wanted);
+        }
+        for (lsn, extent) in found {
+            self.finds(member, lsn, extent);
+        }
     }
 
     pub(crate) fn lane_is_done(&mut self, member: u8, lane: Lane, action: u64) {
@@ -169,9 +196,18 @@ impl World<'_> {
             return;
         }
         let Some(action) = queue.running.take() else { return };
+        if self.is_refused_by_disk(member, &action) {
+            // The lane does nothing any more.
+            if let Some(queue) = self.process(member).and_then(|it| it.lanes.get_mut(&lane)) {
+                queue.running = Some(action);
+            }
+            return;
+        }
         match action {
             Action::Copy { peer, extent, compares } => {
-                queue.running = Some(Action::Copy { peer, extent, compares });
+                if let Some(queue) = self.process(member).and_then(|it| it.lanes.get_mut(&lane)) {
+                    queue.running = Some(Action::Copy { peer, extent, compares });
+                }
                 self.copy(member, peer, extent, compares);
                 return;
             }
@@ -226,7 +262,11 @@ impl World<'_> {
             Action::Send(peer, message) => {
                 // It may speak of records that went the other way.
                 self.tell_there(peer.connection);
+                let follows = message == Message::Following;
                 self.post(member, peer, Parcel { message, records: Vec::new(), cells: Vec::new() });
+                if follows {
+                    self.says_what_differs(member, peer);
+                }
                 return;
             }
             Action::Ship { peer, epoch, from, to, committed } => {

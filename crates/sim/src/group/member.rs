@@ -22,6 +22,14 @@ pub(crate) struct Member {
     pub(crate) slowness: u64,
     /// Its process does nothing before then.
     pub(crate) stopped_until: u64,
+    /// By how much its clock has jumped ahead.
+    pub(crate) jumped: u64,
+    /// By how much the time of day is wrong there.
+    pub(crate) time_is_wrong: i64,
+    /// A record of its log that was committed cannot be read.
+    pub(crate) is_damaged: bool,
+    /// What cells of its volumes held before they changed behind its back.
+    pub(crate) rotten: Vec<(usize, u64)>,
 }
 
 #[derive(Debug)]
@@ -40,6 +48,10 @@ pub(crate) struct Process {
     pub(crate) asks: Vec<(Peer, Extent)>,
     /// It has followed a source since it started.
     pub(crate) has_followed: bool,
+    /// What it stores next cannot be stored.
+    pub(crate) disk_fails: bool,
+    /// What it has found to differ from its source.
+    pub(crate) differing: Vec<(Lsn, Extent)>,
 }
 
 /// Actions of one lane.

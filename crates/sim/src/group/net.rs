@@ -7,6 +7,7 @@ use replica::message::{Message, Peer};
 use replica::{Epoch, Lsn, MemberId};
 
 use crate::disk::Stored;
+use crate::tracks::Tracks;
 
 /// What travels.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) is_deaf: [bool; 2],
     /// What side 0 does to the ring of side 1, without its doing.
     pub(crate) way: Way,
+    /// Where it goes several ways.
+    pub(crate) tracks: Option<Box<Tracks>>,
 }
 
 /// One-sided operations of a connection: each places records, then makes them durable, then is answered.

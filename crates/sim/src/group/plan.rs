@@ -50,6 +50,21 @@ pub(crate) struct Plan {
     pub(crate) read_every: u64,
     /// Of every second crash the others are not told for a while, and some of those that come in sync hear nothing from then on.
     pub(crate) aims: bool,
+    /// Ways of a connection. Where there are several, frames come late, twice and in another order, and ways are cut.
+    pub(crate) ways: usize,
+    /// Mean time between ways that are cut.
+    pub(crate) way_cut_every: u64,
+    /// Mean time between clocks that jump.
+    pub(crate) jump_every: u64,
+    /// Mean time between disks that fail, or are full.
+    pub(crate) disk_fails_every: u64,
+    /// Mean time between members that die, and find their logs damaged.
+    pub(crate) damage_every: u64,
+    /// Once, volumes of destinations change behind their backs.
+    pub(crate) rots: bool,
+    /// Requests to the witness come late, and once more, whatever has become of who made them.
+    pub(crate) late_requests: bool,
+    pub(crate) least_in_sync: u32,
 }
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -99,8 +114,42 @@ impl Plan {
             pause_every: 0,
             read_every: 20 * MS,
             aims: false,
+            ways: 1,
+            way_cut_every: 0,
+            jump_every: 0,
+            disk_fails_every: 0,
+            damage_every: 0,
+            rots: false,
+            late_requests: false,
+            least_in_sync: 1,
         };
-        if seed % 4 == 3 { plan.hunting_leases() } else { plan }
+        match seed % 4 {
+            1 => plan.worn(),
+            3 => plan.hunting_leases(),
+            _ => plan,
+        }
+    }
+
+    /// Every fourth seed: disks fail, are full and lose what they had, clocks jump, frames come twice and in another order, and
+    /// so do requests to the witness.
+    fn worn(self) -> Self {
+        let chance = Chance::new(self.seed, 5);
+        let every = |one, in_all, from, to| match chance.happens(one, in_all) {
+            true => chance.skewed(from, to),
+            false => 0,
+        };
+        let ways = if chance.happens(1, 2) { 2 + chance.index(2) } else { 1 };
+        Self {
+            ways,
+            way_cut_every: if ways > 1 { every(3, 4, 20 * MS, 2 * SECOND) } else { 0 },
+            jump_every: every(1, 2, 50 * MS, 5 * SECOND),
+            disk_fails_every: every(1, 2, 200 * MS, 5 * SECOND),
+            damage_every: every(1, 2, 200 * MS, 5 * SECOND),
+            rots: chance.happens(1, 2),
+            late_requests: chance.happens(1, 2),
+            least_in_sync: if chance.happens(1, 4) { 2 } else { 1 },
+            ..self
+        }
     }
 
     /// Every fourth seed: old sources that can still be asked are common. Members promote themselves as soon as they may, and

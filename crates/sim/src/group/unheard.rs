@@ -33,7 +33,7 @@ impl World<'_> {
         }
     }
 
-    fn any_source(&self) -> Option<u8> {
+    pub(crate) fn any_source(&self) -> Option<u8> {
         let is_source = |at: &u8| {
             self.members[usize::from(*at)].process.as_ref().is_some_and(|it| it.core.is_source())
         };
@@ -89,6 +89,11 @@ impl World<'_> {
                 (side == 1 && !connection.way.operations.is_empty(), What::Place(number)),
                 (side == 0 && !connection.way.answers.is_empty(), What::Answer(number)),
             ];
+            let ways = connection.tracks.as_deref().map_or(Vec::new(), |it| it.that_wait(side));
+            for way in ways {
+                let delay = self.chance.skewed(10_000, 10 * MS);
+                self.later(delay, What::Frame(number, side, way));
+            }
             for (_, what) in waits.into_iter().filter(|(waits, _)| *waits) {
                 let delay = self.chance.skewed(10_000, 10 * MS);
                 self.later(delay, what);
@@ -158,7 +163,10 @@ impl World<'_> {
             | What::WritersStopped(member, _)
             | What::Tick(member, _)
             | What::Dial(member, _) => Some(*member),
-            What::Deliver(number, side) | What::Lose(number, side) => end(number, *side),
+            What::Mend(member, _) => Some(*member),
+            What::Deliver(number, side)
+            | What::Lose(number, side)
+            | What::Frame(number, side, _) => end(number, *side),
             // An adapter places and flushes whatever its process does.
             What::Answer(number) | What::TellThere(number) => end(number, 0),
             _ => None,

@@ -10,6 +10,7 @@ use replica::message::{Message, Peer};
 use crate::disk::{CELL, cells};
 use crate::net::{Connection, Parcel, Way};
 use crate::plan::MS;
+use crate::tracks::Tracks;
 use crate::world::{What, World};
 
 impl World<'_> {
@@ -17,6 +18,10 @@ impl World<'_> {
         let Some(connection) = self.connections.get_mut(&peer.connection) else { return };
         let side = connection.side_of(MemberId(member));
         if connection.is_silent || connection.is_over[side] {
+            return;
+        }
+        if connection.tracks.is_some() {
+            self.post_by_ways(peer.connection, side, parcel);
             return;
         }
         let queue = &mut connection.queues[1 - side];
@@ -106,6 +111,9 @@ impl World<'_> {
         }
         connection.is_silent = true;
         connection.queues[side].clear();
+        if let Some(tracks) = &mut connection.tracks {
+            tracks.end(side);
+        }
         let (member, peer) = (connection.ends[side].0, connection.peer(side));
         let (was_known, life) = (connection.is_known[side], connection.lives[side]);
         let was_used = connection.way.is_used;
@@ -167,6 +175,7 @@ impl World<'_> {
                 is_silent: false,
                 is_deaf: [false, false],
                 way: Way::default(),
+                tracks: (self.plan.ways > 1).then(|| Box::new(Tracks::new(self.plan.ways))),
             };
             let peers = [connection.peer(0), connection.peer(1)];
             self.connections.insert(number, connection);

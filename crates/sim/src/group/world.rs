@@ -35,6 +35,13 @@ pub(crate) struct Sums {
     pub(crate) adopted: u64,
     pub(crate) one_way: u64,
     pub(crate) stops: u64,
+    pub(crate) jumps: u64,
+    pub(crate) disks_failed: u64,
+    pub(crate) made_anew: u64,
+    pub(crate) rotten: u64,
+    pub(crate) frames_twice: u64,
+    pub(crate) ways_cut: u64,
+    pub(crate) late_requests: u64,
 }
 
 impl Sums {
@@ -52,6 +59,13 @@ impl Sums {
         self.adopted += other.adopted;
         self.one_way += other.one_way;
         self.stops += other.stops;
+        self.jumps += other.jumps;
+        self.disks_failed += other.disks_failed;
+        self.made_anew += other.made_anew;
+        self.rotten += other.rotten;
+        self.frames_twice += other.frames_twice;
+        self.ways_cut += other.ways_cut;
+        self.late_requests += other.late_requests;
     }
 }
 
@@ -71,6 +85,13 @@ impl fmt::Display for Sums {
             adopted,
             one_way,
             stops,
+            jumps,
+            disks_failed,
+            made_anew,
+            rotten,
+            frames_twice,
+            ways_cut,
+            late_requests,
             digest: _,
         } = self;
         write!(
@@ -79,7 +100,10 @@ impl fmt::Display for Sums {
              {promotions} sources began, {copies} copies ended, {fell_behind} fell behind, \
              {probes} copies looked at, {reads} sources read, {reads_waited} reads waited, {refused} refusals, \
              {adopted} times records found that operations had placed, \
-             {one_way} ways lost one way, {stops} processes stopped"
+             {one_way} ways lost one way, {stops} processes stopped, \
+             {jumps} clocks jumped, {disks_failed} disks failed, {made_anew} members with a damaged log made anew, \
+             {rotten} cells rotten, {frames_twice} frames sent twice, {ways_cut} ways of several cut, \
+             {late_requests} requests came late"
         )
     }
 }
@@ -111,6 +135,17 @@ pub(crate) enum What {
     GoOn(u8),
     Switch,
     Wish,
+    /// A frame of a connection comes to a side over a way.
+    Frame(u64, usize, usize),
+    CutWay,
+    Break(u64),
+    Jump,
+    DiskFails,
+    /// A member whose disk failed is started again.
+    Mend(u8, u64),
+    Damage,
+    /// A request of this number comes to the witness.
+    Request(usize),
     Probe,
     Read,
     Heal,
@@ -144,6 +179,10 @@ pub(crate) struct World<'a> {
     pub(crate) waiting: u64,
     pub(crate) witness: Record,
     pub(crate) truth: Truth,
+    /// Requests to the witness that come late.
+    pub(crate) requests: Vec<Record>,
+    /// How often it was compared what volumes hold since they have rotted.
+    pub(crate) compared: Option<u32>,
     pub(crate) heals: bool,
     pub(crate) fault: Option<String>,
     pub(crate) traces: bool,
@@ -177,6 +216,10 @@ impl<'a> World<'a> {
                     last_in_sync: MemberSet::NONE,
                     slowness: if u64::from(id) == slow { plan.slow_disk } else { 1 },
                     stopped_until: 0,
+                    jumped: 0,
+                    time_is_wrong: 0,
+                    is_damaged: false,
+                    rotten: Vec::new(),
                 }
             })
             .collect();
@@ -201,6 +244,8 @@ impl<'a> World<'a> {
                 version: 0,
             },
             truth: Truth::new(),
+            requests: Vec::new(),
+            compared: None,
             heals: false,
             fault: None,
             traces,
@@ -237,6 +282,10 @@ impl<'a> World<'a> {
             (self.plan.wish_every, What::Wish),
             (self.plan.one_way_every, What::OneWay),
             (self.plan.pause_every, What::Stop),
+            (self.plan.way_cut_every, What::CutWay),
+            (self.plan.jump_every, What::Jump),
+            (self.plan.disk_fails_every, What::DiskFails),
+            (self.plan.damage_every, What::Damage),
         ] {
             if every > 0 {
                 let delay = self.chance.below(2 * every);
@@ -258,7 +307,7 @@ impl<'a> World<'a> {
             if let Some(fault) = self.fault.take() {
                 return Err(format!("at {} us: {fault}", self.now / 1000));
             }
-            if self.heals && self.is_at_rest() {
+            if self.heals && self.is_at_rest() && !self.compares_what_has_rotted() {
                 return self.judge();
             }
         }
@@ -274,6 +323,10 @@ impl<'a> World<'a> {
                 self.lane_is_done(member, lane, action);
             }
             What::Deliver(number, side) => self.deliver(number, side),
+            What::Frame(number, side, way) => self.frame_comes(number, side, way),
+            What::Break(number) => self.cut(number),
+            What::Mend(member, life) if self.lives(member, life) => self.crash(member),
+            What::Request(number) => self.request_comes(number),
             What::Lose(number, side) => self.lose(number, side),
             What::Place(number) => self.place_there(number),
             What::Flush(number) => self.flush_there(number),
@@ -357,6 +410,26 @@ impl<'a> World<'a> {
                 let delay = again(self.plan.pause_every, &self.chance);
                 self.later(delay, What::Stop);
             }
+            What::CutWay => {
+                self.cut_way();
+                let delay = again(self.plan.way_cut_every, &self.chance);
+                self.later(delay, What::CutWay);
+            }
+            What::Jump => {
+                self.jump();
+                let delay = again(self.plan.jump_every, &self.chance);
+                self.later(delay, What::Jump);
+            }
+            What::DiskFails => {
+                self.disk_fails();
+                let delay = again(self.plan.disk_fails_every, &self.chance);
+                self.later(delay, What::DiskFails);
+            }
+            What::Damage => {
+                self.damage();
+                let delay = again(self.plan.damage_every, &self.chance);
+                self.later(delay, What::Damage);
+            }
             // Of a process that has ended.
             _ => {}
         }
@@ -372,10 +445,13 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn start(&mut self, member: u8) {
-        let found = self.members[usize::from(member)].disk.found();
         let config = config(self.plan, MemberId(member));
+        let mut found = self.members[usize::from(member)].disk.found();
+        if self.members[usize::from(member)].is_damaged {
+            found = self.is_made_anew(member, &config, &found);
+        }
         if found.is_damaged(&config) {
-            // No disk of a run loses what was durable.
+            // No other disk of a run loses what was durable.
             self.fault = Some(format!(
                 "member {member} would not start: {} was committed, as {:?} says",
                 found.claimed, found.label
@@ -398,6 +474,8 @@ impl<'a> World<'a> {
             followed_at: now,
             asks: Vec::new(),
             has_followed: false,
+            disk_fails: false,
+            differing: Vec::new(),
         });
         if was_source {
             let (nonce, above) = (self.chance.below(u64::MAX), self.witness.epoch);
@@ -416,7 +494,8 @@ impl<'a> World<'a> {
 
     /// What a member's clock shows: it never goes back, and not quite as fast as others.
     pub(crate) fn clock_of(&self, member: u8) -> u64 {
-        self.now / 1000 * self.plan.rates[usize::from(member)]
+        let at = usize::from(member);
+        self.now / 1000 * self.plan.rates[at] + self.members[at].jumped
     }
 
     /// The newest epoch that the witness knows.
@@ -483,7 +562,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         others,
         volumes: vec![CELLS_FIRST * CELL; usize::from(VOLUMES)],
         capacity: plan.capacity,
-        least_in_sync: 1,
+        least_in_sync: plan.least_in_sync,
         has_witness: plan.has_witness,
         congestion: plan.congestion,
         window: plan.window,
@@ -491,6 +570,8 @@ fn config(plan: &Plan, me: MemberId) -> Config {
         read_lease_ns: plan.read_lease_ns,
         retention_ns: plan.retention_ns,
         copy_window: 1 << 20,
+        seals: false,
+        key_check: 0,
     }
 }
 

@@ -1,7 +1,9 @@
 //! A connection whose other end sends the messages that a test asks for.
 
+mod regions;
 mod signatures;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -81,12 +83,21 @@ fn connected_for(
     patience: Patience,
     session: impl FnOnce((SessionKeys, LaneId)) -> SessionSecurity,
 ) -> (Connection, Arc<SessionSecurity>, Server) {
+    connected_at(Vec::new(), patience, session)
+}
+
+/// The server has these addresses.
+fn connected_at(
+    addresses: Vec<IpAddr>,
+    patience: Patience,
+    session: impl FnOnce((SessionKeys, LaneId)) -> SessionSecurity,
+) -> (Connection, Arc<SessionSecurity>, Server) {
     let (outbound, requests) = mpsc::unbounded_channel();
     let (answers, inbound) = mpsc::unbounded_channel();
     let (sender, receiver) = (Box::new(Outbound(outbound)), Box::new(Inbound(inbound)));
     let limits = FrameLimits::NONE;
     let transport = Transport { sender, receiver, pool: None, peer: None, limits };
-    let connection = Connection::start(transport, patience, Vec::new(), Environment::host());
+    let connection = Connection::start(transport, patience, addresses, Environment::host());
     let keys_here = (keys(Role::Client), connection.lane());
     let session = Arc::new(session(keys_here));
     connection.add_session(Arc::clone(&session));

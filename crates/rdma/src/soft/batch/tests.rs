@@ -289,3 +289,31 @@ fn memory_of_ours_that_fails_is_a_fault_of_this_end_and_memory_for_the_peer_is_t
         assert!(!matches!(found, Fault::Local(_)), "{after:?}: {found:?}");
     }
 }
+
+#[test]
+fn flushes_are_joined_where_one_serves_both() {
+    let ranges = |medium: Arc<dyn Medium>, list: &[(u64, u64)]| {
+        let mut flushes = Flushes::default();
+        for (index, (offset, len)) in list.iter().enumerate() {
+            let target = Target { tag: 1, medium: Arc::clone(&medium), offset: *offset, len: *len };
+            flushes.add(index, &target);
+        }
+        let taken = std::iter::from_fn(|| flushes.take_first());
+        taken.map(|flush| (flush.first_index, flush.start..flush.end)).collect::<Vec<_>>()
+    };
+    // Of memory those that touch or overlap: each walks its cache lines.
+    let memory = || -> Arc<dyn Medium> { Scripted::new(&[]) };
+    assert_eq!(ranges(memory(), &[(8, 8), (16, 8)]), [(0, 8..24)]);
+    assert_eq!(ranges(memory(), &[(16, 8), (8, 8)]), [(0, 8..24)]);
+    assert_eq!(ranges(memory(), &[(8, 16), (12, 4)]), [(0, 8..24)]);
+    assert_eq!(ranges(memory(), &[(8, 8), (17, 8)]), [(0, 8..16), (1, 17..25)]);
+    assert_eq!(ranges(memory(), &[(17, 8), (8, 8)]), [(0, 17..25), (1, 8..16)]);
+    // A file is synchronised whole.
+    let file = || -> Arc<dyn Medium> {
+        Arc::new(Paged { flushes: Mutex::new(0), seconds: Mutex::new(0) })
+    };
+    assert_eq!(ranges(file(), &[(8, 8), (100, 8)]), [(0, 8..108)]);
+    let (one, other) = (Scripted::new(&[]), Scripted::new(&[]));
+    let batch = ran(&[(&one, 8, Work::Persist), (&other, 16, Work::Persist)]);
+    assert_eq!((batch.persists, one.persisted(), other.persisted()), (2, vec![8], vec![16]));
+}

@@ -34,7 +34,7 @@ impl Withdrawn {
     }
 
     /// Whether an operation on the region must not begin.
-    pub(super) fn covers(&self, tag: u32) -> bool {
+    pub(in super::super) fn covers(&self, tag: u32) -> bool {
         if !self.is_any.load(Ordering::Acquire) {
             return false;
         }

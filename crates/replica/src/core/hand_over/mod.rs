@@ -15,7 +15,7 @@ use super::other::Link;
 use super::source::{HandOver, Source};
 use super::{AfterLabel, Core};
 use crate::message::{Message, Peer};
-use crate::names::{Epoch, MemberId};
+use crate::names::{Epoch, MemberId, MemberSet};
 
 impl Core {
     // Once everything is durable at the member that takes over, and nothing more comes, it is named, and then told.
@@ -119,7 +119,12 @@ impl Source {
     /// A member that may be the source by now: it was told to take over, or was in sync before this source was started or
     /// stopped, and has not been heard of since.
     pub(super) fn may_be_elsewhere(&self) -> Option<MemberId> {
-        self.unseen.iter().chain(self.doubt.of.iter()).next()
+        self.waits_for().iter().next()
+    }
+
+    /// All of those.
+    pub(super) fn waits_for(&self) -> MemberSet {
+        MemberSet(self.unseen.0 | self.doubt.of.0)
     }
 
     /// Whether somebody has come back who may have become the source at the witness; the proposal of this number asks for all

@@ -29,6 +29,8 @@ fn config(me: u8, members: u8, has_witness: bool) -> Config {
         read_lease_ns: 0,
         retention_ns: 0,
         copy_window: 1 << 20,
+        seals: false,
+        key_check: 0,
     }
 }
 

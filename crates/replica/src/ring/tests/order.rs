@@ -32,6 +32,7 @@ pub(super) fn epochs(epochs: &[(u32, u64, u64)]) -> History {
         epoch: Epoch { number: *number, restart: 0, nonce: *nonce },
         start: Lsn(*start),
         is_forced: false,
+        is_sealed: false,
     });
     History::new(epochs.collect()).unwrap()
 }

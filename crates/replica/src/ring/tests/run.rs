@@ -432,7 +432,7 @@ impl Run {
         let mut epochs = world.label.history.epochs().to_vec();
         epochs.retain(|it| it.start < start && it.epoch.number < number);
         world.label.history = History::new(epochs).unwrap();
-        world.label.history.begin(EpochStart { epoch, start, is_forced: false });
+        world.label.history.begin(EpochStart { epoch, start, is_forced: false, is_sealed: false });
         self.store_label(world);
         self.world.order.extend(received.iter().cloned());
         self.add(&mut received, |next| next.begin(nonce), 128);

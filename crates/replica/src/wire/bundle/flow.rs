@@ -9,22 +9,25 @@ use crate::message::Message;
 
 /// A frame that was sent.
 #[derive(Debug)]
-pub(in crate::wire) struct Frame {
-    pub(in crate::wire) number: u64,
+pub struct Frame {
+    /// Its place among those of its direction.
+    pub number: u64,
     /// Head and body.
-    pub(in crate::wire) head: Vec<u8>,
-    pub(in crate::wire) payload: Vec<u8>,
+    pub head: Vec<u8>,
+    /// What follows it.
+    pub payload: Vec<u8>,
 }
 
 impl Frame {
-    pub(in crate::wire) fn len(&self) -> usize {
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
         self.head.len() + self.payload.len()
     }
 }
 
-/// See the module.
+/// What both directions of a link have on the way.
 #[derive(Debug, Default)]
-pub(in crate::wire) struct Flow {
+pub struct Flow {
     /// The number of the next frame that is sent.
     next: u64,
     /// What was sent and not taken, with the connections over which it went.
@@ -41,52 +44,52 @@ pub(in crate::wire) struct Flow {
 
 impl Flow {
     /// Whether a frame of this length may be sent.
-    pub(in crate::wire) fn has_room(&self, len: usize) -> bool {
+    pub fn has_room(&self, len: usize) -> bool {
         let is_alone = self.kept.is_empty();
         self.kept.len() < FRAMES_AHEAD_MAX && (is_alone || self.kept_bytes + len <= AHEAD_MAX)
     }
 
     /// The next frame. It goes over the connection of that number, and is kept until the other end has taken it.
-    pub(in crate::wire) fn send(
-        &mut self,
-        head: Vec<u8>,
-        payload: Vec<u8>,
-        over: u64,
-    ) -> Arc<Frame> {
+    pub fn send(&mut self, head: Vec<u8>, payload: Vec<u8>, over: u64) -> Arc<Frame> {
         let frame = Arc::new(Frame { number: self.next, head, payload });
         self.next += 1;
-        self.kept_bytes += frame.len();
+        self.kept_bytes += frame.bytes();
         self.kept.push_back((Arc::clone(&frame), over));
         frame
     }
 
     /// The other end has taken everything below.
-    pub(in crate::wire) fn has_got(&mut self, got: u64) -> Result<(), LinkError> {
+    ///
+    /// # Errors
+    ///
+    /// So much was not sent.
+    pub fn has_got(&mut self, got: u64) -> Result<(), LinkError> {
         if got > self.next {
             return Err(LinkError::PeerGot { got, sent: self.next });
         }
         while let Some((frame, _)) = self.kept.front().filter(|(frame, _)| frame.number < got) {
-            self.kept_bytes -= frame.len();
+            self.kept_bytes -= frame.bytes();
             self.kept.pop_front();
         }
         Ok(())
     }
 
     /// What went over a connection and was not taken, in order, with the number that says over which it goes.
-    pub(in crate::wire) fn kept_over(
-        &mut self,
-        number: u64,
-    ) -> impl Iterator<Item = (&Arc<Frame>, &mut u64)> {
+    pub fn kept_over(&mut self, number: u64) -> impl Iterator<Item = (&Arc<Frame>, &mut u64)> {
         self.kept.iter_mut().filter(move |(_, of)| *of == number).map(|(frame, of)| (&*frame, of))
     }
 
     /// Everything below was taken here.
-    pub(in crate::wire) const fn got(&self) -> u64 {
+    pub const fn got(&self) -> u64 {
         self.expected
     }
 
     /// A frame came. Whether it was not there yet.
-    pub(in crate::wire) fn comes(
+    ///
+    /// # Errors
+    ///
+    /// It is further ahead than may be sent.
+    pub fn comes(
         &mut self,
         number: u64,
         message: Message,
@@ -109,7 +112,7 @@ impl Flow {
     }
 
     /// Takes the next frame in order, if it is there.
-    pub(in crate::wire) fn take(&mut self) -> Option<(Message, Vec<u8>)> {
+    pub fn take(&mut self) -> Option<(Message, Vec<u8>)> {
         let (message, payload, len) = self.came.remove(&self.expected)?;
         self.came_bytes -= len;
         self.expected += 1;
@@ -118,7 +121,7 @@ impl Flow {
     }
 
     /// Whether so much was taken that the other end is told now; counts anew then.
-    pub(in crate::wire) fn is_to_be_told(&mut self) -> bool {
+    pub fn is_to_be_told(&mut self) -> bool {
         let is_much = self.untold.0 >= UNTOLD_FRAMES || self.untold.1 >= UNTOLD_BYTES;
         if is_much {
             self.untold = (0, 0);

@@ -23,8 +23,7 @@ mod state;
 mod threads;
 
 pub use self::bounds::{AHEAD_MAX, CONNECTIONS_MAX, FRAMES_AHEAD_MAX};
-#[cfg(any(test, feature = "fuzzing"))]
-pub(super) use self::flow::Flow;
+pub use self::flow::{Flow, Frame};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::frames::Mark;
 pub(super) use self::joining::{Bundles, dial};

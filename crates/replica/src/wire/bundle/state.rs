@@ -72,7 +72,7 @@ impl State {
             let idlest = parts.iter_mut().min_by_key(|part| part.rank(*goes_over_one));
             let Some(part) = idlest else { break };
             *of = part.number;
-            part.waits += frame.len();
+            part.waits += frame.bytes();
             part.queue.push_back(Arc::clone(frame));
             part.bell.notify_one();
         }

@@ -164,7 +164,7 @@ impl Bundle {
             drop(sending);
             state = self.lock();
             match sent {
-                Ok(()) => state.has_gone(number, next.map_or(0, |frame| frame.len())),
+                Ok(()) => state.has_gone(number, next.map_or(0, |frame| frame.bytes())),
                 Err(error) => return self.has_lost(&mut state, number, error),
             }
         }

@@ -251,15 +251,16 @@ impl Field for EpochStart {
     fn put(&self, field: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
         self.epoch.put(field, out)?;
         self.start.put(field, out)?;
-        self.is_forced.put(field, out)
+        let flags =
+            if self.is_forced { FORCED } else { 0 } | if self.is_sealed { SEALED } else { 0 };
+        flags.put(field, out)
     }
 
     fn take(field: &'static str, take: &mut Take<'_>) -> Result<Self, WireError> {
-        Ok(Self {
-            epoch: take.field(field)?,
-            start: take.field(field)?,
-            is_forced: take.field(field)?,
-        })
+        let (epoch, start) = (take.field(field)?, take.field(field)?);
+        let flags = take.field::<u8>(field)?;
+        sound(flags & !(FORCED | SEALED) == 0, field)?;
+        Ok(Self { epoch, start, is_forced: flags & FORCED != 0, is_sealed: flags & SEALED != 0 })
     }
 }
 
@@ -367,5 +368,8 @@ impl Field for Vec<u64> {
 pub const DIGESTS_MAX: usize = 1024;
 /// Bytes of an epoch and where it begins.
 pub(super) const EPOCH_START_LEN: usize = 16 + 8 + 1;
+/// Flags of an epoch.
+const FORCED: u8 = 1;
+const SEALED: u8 = 2;
 /// Bytes of an LSN and an extent.
 pub(super) const RECENT_LEN: usize = 8 + 17;

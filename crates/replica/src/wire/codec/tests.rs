@@ -33,15 +33,16 @@ fn extent_below(len_max: u64) -> impl Strategy<Value = Extent> {
 }
 
 fn history() -> impl Strategy<Value = History> {
-    vec((epoch(), lsn(), any::<bool>()), 0..=EPOCHS_MAX).prop_map(|mut epochs| {
+    vec((epoch(), lsn(), any::<(bool, bool)>()), 0..=EPOCHS_MAX).prop_map(|mut epochs| {
         epochs.sort_by_key(|(epoch, ..)| epoch.rank());
         epochs.dedup_by_key(|(epoch, ..)| epoch.rank());
         let mut starts: Vec<Lsn> = epochs.iter().map(|(_, start, _)| *start).collect();
         starts.sort();
-        let epochs = epochs.iter().zip(starts).map(|((epoch, _, is_forced), start)| EpochStart {
+        let epochs = epochs.iter().zip(starts).map(|((epoch, _, is), start)| EpochStart {
             epoch: *epoch,
             start,
-            is_forced: *is_forced,
+            is_forced: is.0,
+            is_sealed: is.1,
         });
         History::new(epochs.collect()).unwrap()
     })
@@ -332,6 +333,7 @@ fn the_longest_lists_fit_into_a_frame() {
         epoch: Epoch { number, restart: 1, nonce: 2 },
         start: Lsn(64),
         is_forced: true,
+        is_sealed: true,
     });
     let history = History::new(epochs.collect()).unwrap();
     let here = Message::Here {

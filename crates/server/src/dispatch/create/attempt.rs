@@ -13,10 +13,10 @@ use tree::{
 
 use super::enter::{Entered, enter, new_record};
 use super::outcome::{Attempt, Created};
+use super::take_over::evict;
 use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
-use crate::state::closing;
 use crate::state::files::Files;
 use crate::state::making::Sighting;
 use crate::state::node::Node;
@@ -150,42 +150,6 @@ pub(super) fn conclude(
             Err(status)
         }
     }
-}
-
-// MS-SMB2 §3.3.5.9.13: an application that comes up on another machine takes its files with it.
-// `Again`: opens were closed. The log of opens learns of that, wherever the share is: for who may wait.
-fn evict(
-    files: &Arc<Files>,
-    node: &Node,
-    wish: &Wish,
-    may_wait: Option<MayWait>,
-) -> Result<Option<Attempt>, NtStatus> {
-    let Some(instance) = &wish.instance else { return Ok(None) };
-    let mut evicted = Vec::new();
-    for record in &node.lock().opens {
-        let Some(other) = record.instance.as_ref().filter(|other| instance.succeeds(other)) else {
-            continue;
-        };
-        // §3.3.5.9.15: of two that tell their versions the later one wins.
-        if instance.version.is_some() && other.version >= instance.version {
-            return Err(NtStatus::FILE_FORCED_CLOSED);
-        }
-        evicted.extend(record.open.upgrade());
-    }
-    if evicted.is_empty() {
-        return Ok(None);
-    }
-    let Some(may_wait) = may_wait else { return Ok(Some(Attempt::Farther)) };
-    // Whose client comes back meanwhile waits for the outcome.
-    let mut on_their_way = Vec::new();
-    evicted.retain(|open| {
-        let orphan = files.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
-        let is_ours = open.wrest() || orphan.is_some();
-        on_their_way.extend(orphan);
-        is_ours
-    });
-    closing::close_all(files, evicted, may_wait);
-    Ok(Some(Attempt::Again))
 }
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {

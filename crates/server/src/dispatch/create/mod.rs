@@ -28,6 +28,7 @@ mod open;
 mod outcome;
 mod reconnect;
 mod stream;
+mod take_over;
 #[cfg(test)]
 mod tests;
 mod wish;

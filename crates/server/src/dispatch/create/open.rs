@@ -12,9 +12,9 @@ use tracing::warn;
 use tree::{InlineIo, Metadata, Reach};
 
 use super::admit::{Admission, origin};
-use super::attempt;
 use super::outcome::{Attempt, Created};
 use super::wish::Wish;
+use super::{attempt, take_over};
 use crate::access::Tree;
 use crate::connections::session::log_close;
 use crate::dispatch::call::{Call, Lasting};
@@ -108,6 +108,9 @@ async fn settle(
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
             Attempt::WrittenAgain(ended) => call.wait(ended).await?,
+            Attempt::TakenByOthers { node, serials } => {
+                call.wait(take_over::settled(&call.core.files, &node, &serials)).await?;
+            }
             Attempt::Moving(path) => {
                 let core = &call.core;
                 call.wait(core.files.nodes.takings.settled(share, &path)).await?;

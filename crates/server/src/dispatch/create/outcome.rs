@@ -7,6 +7,7 @@ use smb::push::RecallReason;
 use tokio::sync::futures::OwnedNotified;
 use tree::{Entry, FileKey, Metadata, SharePath};
 
+use crate::state::OpenSerial;
 use crate::state::caching::Intent;
 use crate::state::making::Making;
 use crate::state::node::Node;
@@ -35,6 +36,11 @@ pub(super) enum Attempt {
     Farther,
     /// A client writes bytes again under its lease: that has to end first.
     WrittenAgain(OwnedNotified),
+    /// Somebody else takes these opens from their client, closes them, or gives them back to it.
+    TakenByOthers {
+        node: Arc<Node>,
+        serials: Vec<OpenSerial>,
+    },
     /// Push regions of others have to go first.
     Mapped {
         node: Arc<Node>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use smb::create::{
@@ -17,6 +18,7 @@ use super::attempt;
 use super::enter::{self, Entered};
 use super::outcome::Attempt;
 use super::stream;
+use super::take_over;
 use super::wish::Wish;
 use crate::access::MayRemove;
 use crate::connections::Agreed;
@@ -384,6 +386,40 @@ async fn an_application_that_takes_a_file_over_waits_for_the_log_where_it_may() 
     assert!(matches!(attempt(on_the_spot.farther(), Some(MayWait::here())), Ok(Attempt::Again)));
     assert!(!serials.iter().any(|serial| log().has(*serial)));
     assert_eq!(log().syncs(), syncs + 1, "however many it takes over");
+}
+
+#[tokio::test]
+async fn an_application_that_takes_a_file_over_twice_side_by_side_gets_it_twice() {
+    let rig = Rig::new();
+    let moves = CreateRequestContext::AppInstanceId(Guid([5; 16]));
+    let how = CreateDisposition::OPEN_IF;
+    let open = |request: &mut CreateRequest<'_>| request.contexts.push(moves.clone());
+    let pdu = rig.create_as("f", 1, how, durable(), |asked, _, _| open(asked)).await.unwrap();
+    let taken = CreateResponse::parse(&pdu).unwrap().file_id;
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.files.shares()[0]));
+    let session = rig.session();
+    let there = Agreed { client_guid: [2; 16], ..session.agreed };
+    let mut again = request("f", 2);
+    again.options = CreateOptions::empty();
+    again.contexts.extend([durable(), moves.clone()]);
+    let (tree, next) = (&session.all_trees()[0], core.files.next_serial());
+    let wish = Wish::check(&again, tree, &there, &session.identity, next).unwrap();
+    let attempt = || {
+        let may_wait = Some(MayWait::here());
+        attempt::attempt(&core.files, &share, &wish, Reach::Everywhere, may_wait)
+    };
+    // The first one has taken it, and waits for the log.
+    let old = session.open(taken.persistent, taken.volatile).unwrap();
+    assert!(old.wrest());
+    let Ok(Attempt::TakenByOthers { node, serials }) = attempt() else {
+        panic!("it is refused when it has looked often enough")
+    };
+    let mut settled = std::pin::pin!(take_over::settled(&core.files, &node, &serials));
+    let mut look = || settled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    assert!(!look());
+    old.close(&core.files, MayWait::here()).unwrap();
+    assert!(look());
+    assert!(matches!(attempt(), Ok(Attempt::Done(_))));
 }
 
 /// To open the stream `name` with nothing cached, making it.

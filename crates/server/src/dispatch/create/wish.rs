@@ -409,3 +409,6 @@ fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 mod copy_chunk;
 mod ranges;
 
+use std::sync::Arc;
+
 use smb::fsctl::{DuplicateExtents, ValidateNegotiateRequest, ValidateNegotiateResponse};
 use smb::negotiate::Dialect;
 use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatus};
@@ -14,21 +16,32 @@ use super::call::Call;
 use super::frame::{Outcome, malformed};
 use super::{interfaces, negotiate, pipe, posix, push};
 use crate::access::{self, Look, Set};
+use crate::limits::CONTROL_INPUT_MAX;
 use crate::state::Open;
 
 /// Carries out a control.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    let request = IoctlRequest::parse(call.pdu()).map_err(malformed)?;
+    let (frame, range) = (Arc::clone(&call.frame), call.range.clone());
+    let request = IoctlRequest::parse(&frame[range]).map_err(malformed)?;
     if !request.is_fsctl {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    let (code, file_id, input) = (request.code, request.file_id, request.input.to_vec());
-    let len_max = request.output_response_max;
+    let (code, file_id, len_max) = (request.code, request.file_id, request.output_response_max);
+    // Bytes of a file stay in the frame, as those of a WRITE do.
+    let copied;
+    let input = match code {
+        ControlCode::WRITE_UNDER_LEASE => request.input,
+        _ if request.input.len() > CONTROL_INPUT_MAX => return Err(NtStatus::INVALID_PARAMETER),
+        _ => {
+            copied = request.input.to_vec();
+            &copied[..]
+        }
+    };
     if len_max > call.link.transact_size_max() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
-    let (status, output) = serve(call, code, file_id, &input, len_max).await?;
+    let (status, output) = serve(call, code, file_id, input, len_max).await?;
     let fits = u32::try_from(output.len()).is_ok_and(|len| len <= len_max);
     if !fits {
         return Err(NtStatus::BUFFER_TOO_SMALL);
@@ -215,3 +228,24 @@ fn validate_negotiate(call: &Call, input: &[u8], len_max: u32) -> Result<Vec<u8>
 
 // COMPRESSION_FORMAT_NONE, MS-FSCC §2.3: FSCTL_GET_COMPRESSION.
 const COMPRESSION_NONE: [u8; 2] = [0; 2];
+
+#[cfg(test)]
+mod tests {
+    use smb::create::CreateRequestContext;
+    use smb::{ControlCode, NtStatus};
+
+    use crate::limits::CONTROL_INPUT_MAX;
+    use crate::push::tests::rig::Rig;
+
+    #[tokio::test]
+    async fn an_input_longer_than_any_control_needs_is_refused_before_it_is_copied() {
+        let rig = Rig::new();
+        let open = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+        let of = async |len| {
+            let fill = |out: &mut Vec<u8>| out.resize(len, 0);
+            rig.control(open, ControlCode::SET_SPARSE, fill, 0).await.err()
+        };
+        assert_eq!(of(CONTROL_INPUT_MAX).await, None);
+        assert_eq!(of(CONTROL_INPUT_MAX + 1).await, Some(NtStatus::INVALID_PARAMETER));
+    }
+}

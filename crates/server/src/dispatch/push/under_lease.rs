@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use smb::NtStatus;
 use smb::push::WriteUnderLease;
+use smb::{IoctlRequest, NtStatus};
 use tree::InlineIo;
 
 use crate::access;
@@ -36,7 +36,8 @@ pub(super) async fn write(
     let range = LockRange::new(offset, u64::from(length)).ok_or(NtStatus::INVALID_PARAMETER)?;
     let is_long = data.len() > IO_INLINE_MAX || open.is_write_through();
     let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
-    let (changed, data) = (Arc::clone(open), data.to_vec());
+    let (frame, pdu) = (Arc::clone(&call.frame), call.range.clone());
+    let changed = Arc::clone(open);
     let write = move || {
         // The last step before the bytes are written: from here on nobody else opens the file.
         let is_free =
@@ -44,9 +45,16 @@ pub(super) async fn write(
         let admitted = changed.node.begin_change_under(changed.change(range), epoch, is_free);
         let admitted = admitted.ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
         let _until_done = admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
-        changed.entry.write_at(&data, offset).or_status()?;
+        let data = data_of(&frame[pdu]).ok_or(NtStatus::INVALID_PARAMETER)?;
+        changed.entry.write_at(data, offset).or_status()?;
         if changed.is_write_through() { persist::persist(&changed) } else { Ok(()) }
     };
     call.changing(open, inline, write).await??;
     Ok(Vec::new())
+}
+
+// The bytes stay in the frame of their request.
+fn data_of(pdu: &[u8]) -> Option<&[u8]> {
+    let input = IoctlRequest::parse(pdu).ok()?.input;
+    WriteUnderLease::parse(input).ok().map(|asked| asked.data)
 }

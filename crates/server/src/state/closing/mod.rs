@@ -178,15 +178,29 @@ impl Open {
         self.entry.inline_io().unless(waits)
     }
 
-    /// It does not come back after a crash. Costs nothing the second time.
+    /// It does not come back after a crash. Costs nothing, and waits for nobody, once the log that had it knows.
     pub(crate) fn forget_note(&self, ending: Ending, may_wait: MayWait) {
-        if self.is_persistent()
-            && let Some(share) = self.tree.share()
-        {
-            match ending {
-                Ending::ByItsClient => forget_lazily(share, self.serial.0, may_wait),
-                Ending::Otherwise => forget_notes(share, &[self.serial.0], may_wait),
-            }
+        if !self.is_noted() {
+            return;
+        }
+        let Some(share) = self.tree.share() else { return };
+        let had_it = has_note(share, self.serial.0, may_wait);
+        match ending {
+            Ending::ByItsClient => forget_lazily(share, self.serial.0, may_wait),
+            Ending::Otherwise => forget_notes(share, &[self.serial.0], may_wait),
+        }
+        self.note_forgotten(had_it);
+    }
+
+    // Whether a log may have it that does not know yet that it ends.
+    fn is_noted(&self) -> bool {
+        self.is_persistent() && !self.is_forgotten.load(Ordering::Acquire)
+    }
+
+    // A log that did not have it may be told of it yet, by its CREATE.
+    fn note_forgotten(&self, had_it: bool) {
+        if had_it {
+            self.is_forgotten.store(true, Ordering::Release);
         }
     }
 }
@@ -223,6 +237,10 @@ pub(super) fn forget_notes(share: &Share, serials: &[u64], may_wait: MayWait) {
     }
 }
 
+fn has_note(share: &Share, serial: u64, may_wait: MayWait) -> bool {
+    share.journal(may_wait).is_some_and(|journal| journal.has(serial))
+}
+
 // Its lock is held by those who wait for a disk, and now and then it is written anew.
 fn forget_lazily(share: &Share, serial: u64, may_wait: MayWait) {
     if let Some(Err(error)) = share.journal(may_wait).map(|journal| journal.close(serial)) {
@@ -243,13 +261,15 @@ pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>, may_wait: MayWai
 
 /// The notes of opens that are about to be closed, with one wait for the disk for each log. May block.
 pub(crate) fn forget_all(opens: &[Arc<Open>], may_wait: MayWait) {
-    let noted = opens.iter().filter(|open| open.is_persistent());
-    let mut noted: Vec<_> =
-        noted.filter_map(|open| Some((open.tree.share()?, open.serial.0))).collect();
+    let noted = opens.iter().filter(|open| open.is_noted());
+    let mut noted: Vec<_> = noted.filter_map(|open| Some((open.tree.share()?, open))).collect();
     noted.sort_by_key(|(share, _)| Arc::as_ptr(share));
     for of_share in noted.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
-        let serials: Vec<_> = of_share.iter().map(|(_, serial)| *serial).collect();
-        forget_notes(of_share[0].0, &serials, may_wait);
+        let share = of_share[0].0;
+        let serials: Vec<_> = of_share.iter().map(|(_, open)| open.serial.0).collect();
+        let had: Vec<_> = serials.iter().map(|serial| has_note(share, *serial, may_wait)).collect();
+        forget_notes(share, &serials, may_wait);
+        of_share.iter().zip(had).for_each(|((_, open), had_it)| open.note_forgotten(had_it));
     }
 }
 
