@@ -254,7 +254,6 @@ mod tests {
         };
         assert_eq!(of(0..LEN), Ok((0, LEN)));
         assert_eq!(of(LEN - 1..LEN), Ok((LEN - 1, 1)));
-        #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
         for (start, end) in [(0, LEN + 1), (8, 8), (9, 8)] {
             let error = RegisterError::ConfigRange { start, end, len: LEN };
             assert_eq!(of(start..end), Err(error));

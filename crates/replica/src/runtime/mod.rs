@@ -63,7 +63,7 @@ use self::storage::Kept;
 use self::volumes::Volumes;
 use crate::core::{Config, Core, Denial, Entry, Event, Found, Mode, News, Status, Wish};
 use crate::digest::Digester;
-use crate::format::{Extent, Kind, RecordKeys};
+use crate::format::{Extent, Kind, Label, RecordKeys};
 use crate::names::{MEMBERS_MAX, MemberId};
 use crate::one_sided::{Hosting, OneSidedError, OneSidedOptions};
 use crate::ring::{Ring, RingError};
@@ -221,22 +221,7 @@ impl Member {
     /// See [`StartError`]; nothing runs then.
     pub fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup { mut config, ring, volumes, directory, map, environment, .. } = setup;
-        ring.check_owner(config.group, config.me)?;
-        if ring.capacity() != config.capacity {
-            return Err(StartError::OtherCapacity {
-                found: ring.capacity(),
-                wanted: config.capacity,
-            });
-        }
-        let ring = ring.with_keys(setup.identity.record_keys());
-        config.key_check = ring.keys().map_or(0, RecordKeys::check);
-        if config.seals && ring.keys().is_none() {
-            return Err(StartError::NoKeys);
-        }
-        let label = ring.load_label()?;
-        if label.key_check != 0 && label.key_check != config.key_check {
-            return Err(StartError::OtherSecret);
-        }
+        let (ring, label) = readable(ring, &mut config, &setup.identity)?;
         let scanned = ring.scan(&label)?;
         let seals = config.seals;
         let others: Vec<MemberId> = config.others.iter().map(|(other, _)| *other).collect();
@@ -568,6 +553,29 @@ impl Member {
         // Devices may outlive the member; another process may have its memory now.
         self.inner.ring.release();
     }
+}
+
+/// The ring with the keys of its records, and its label, if both are this member's and can be read.
+fn readable(
+    ring: Ring,
+    config: &mut Config,
+    identity: &Identity,
+) -> Result<(Ring, Label), StartError> {
+    ring.check_owner(config.group, config.me)?;
+    let (found, wanted) = (ring.capacity(), config.capacity);
+    if found != wanted {
+        return Err(StartError::OtherCapacity { found, wanted });
+    }
+    let ring = ring.with_keys(identity.record_keys());
+    config.key_check = ring.keys().map_or(0, RecordKeys::check);
+    if config.seals && ring.keys().is_none() {
+        return Err(StartError::NoKeys);
+    }
+    let label = ring.load_label()?;
+    if label.key_check != 0 && label.key_check != config.key_check {
+        return Err(StartError::OtherSecret);
+    }
+    Ok((ring, label))
 }
 
 // A device may be longer than its volume: the rest is not used.

@@ -1,7 +1,7 @@
 //! What drivers do: the actions of the core, each after a while, those of a lane in their order.
 
 use replica::core::{Action, Event, Lane, News};
-use replica::message::Message;
+use replica::message::{Message, Peer};
 use replica::witness::{Seat, may_follow};
 use replica::{Epoch, MemberId, MemberSet};
 
@@ -260,13 +260,7 @@ impl World<'_> {
             Action::PutCopy => Event::CopyPut,
             Action::Revoke => Event::Revoked,
             Action::Send(peer, message) => {
-                // It may speak of records that went the other way.
-                self.tell_there(peer.connection);
-                let follows = message == Message::Following;
-                self.post(member, peer, Parcel { message, records: Vec::new(), cells: Vec::new() });
-                if follows {
-                    self.says_what_differs(member, peer);
-                }
+                self.say(member, peer, message);
                 return;
             }
             Action::Ship { peer, epoch, from, to, committed } => {
@@ -294,6 +288,16 @@ impl World<'_> {
             _ => return,
         };
         self.step(member, event);
+    }
+
+    fn say(&mut self, member: u8, peer: Peer, message: Message) {
+        // It may speak of records that went the other way.
+        self.tell_there(peer.connection);
+        let follows = message == Message::Following;
+        self.post(member, peer, Parcel { message, records: Vec::new(), cells: Vec::new() });
+        if follows {
+            self.says_what_differs(member, peer);
+        }
     }
 
     pub(crate) fn propose(

@@ -11,13 +11,16 @@ use replica::wire::{Flow, Frame};
 use crate::net::Parcel;
 use crate::world::{What, World};
 
+/// What is on a way, oldest first: frames, and what the other side had taken when it sent them.
+type Coming = VecDeque<(Arc<Frame>, u64)>;
+
 /// The ways of a connection.
 #[derive(Debug)]
 pub(crate) struct Tracks {
     /// Of each side.
     flows: [Flow; 2],
-    /// To each side, by way: frames, and what the other side had taken when it sent them.
-    coming: [Vec<VecDeque<(Arc<Frame>, u64)>>; 2],
+    /// To each side, by way.
+    coming: [Vec<Coming>; 2],
     /// What frames stand for, until it is taken.
     parcels: BTreeMap<u64, Parcel>,
     next: u64,
@@ -25,7 +28,7 @@ pub(crate) struct Tracks {
 
 impl Tracks {
     pub(crate) fn new(ways: usize) -> Self {
-        let ways = || vec![VecDeque::new(); ways];
+        let ways = || vec![Coming::new(); ways];
         Self {
             flows: [Flow::default(), Flow::default()],
             coming: [ways(), ways()],

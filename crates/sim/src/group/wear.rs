@@ -30,6 +30,11 @@ impl World<'_> {
         }
     }
 
+    /// What a member takes for the time of day.
+    pub(crate) fn day_of(&self, member: u8) -> u64 {
+        self.now.saturating_add_signed(self.members[usize::from(member)].time_is_wrong)
+    }
+
     pub(crate) fn disk_fails(&mut self) {
         let member = self.any_member();
         if let Some(process) = self.process(member) {

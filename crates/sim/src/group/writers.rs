@@ -75,9 +75,7 @@ impl World<'_> {
             _ => {}
         }
         let extent = Extent { volume, offset: begin * CELL, len: len * CELL };
-        let (stamp, first_sum) = (self.next_stamp, self.next_sum);
-        let time_ns =
-            self.now.saturating_add_signed(self.members[usize::from(member)].time_is_wrong);
+        let (stamp, first_sum, time_ns) = (self.next_stamp, self.next_sum, self.day_of(member));
         let Some(process) = self.process(member) else { return false };
         if process.touches(extent) {
             return false;

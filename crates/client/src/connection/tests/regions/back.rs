@@ -27,7 +27,7 @@ impl Returning for Kept {
         assert_eq!((wanted.path, wanted.options.push), ("region", pushing().push));
         self.wanted.send((wanted.id, wanted.lease)).unwrap();
         let found = self.found.take();
-        Box::pin(async move { found.ok_or(ConnectionError::HostName.into()) })
+        Box::pin(async move { found.ok_or_else(|| ConnectionError::HostName.into()) })
     }
 }
 

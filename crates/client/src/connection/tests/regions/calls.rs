@@ -80,7 +80,7 @@ fn a_file_promises_what_the_server_said_and_a_caller_takes_what_it_asked_for() {
 fn a_commit_names_its_range_and_the_mapping() {
     let (_runtime, site, mut control, ..) = mapped(|_| {});
     control.commit(5000..5100).unwrap();
-    let ranges = vec![5000..5100];
+    let ranges = std::iter::once(5000..5100).collect();
     assert_eq!(site.so_far(), [Asked::Commit { file: 1, registration: 1, ranges }]);
 }
 
