@@ -687,6 +687,9 @@ fn proposed(actions: &[Action]) -> Option<MemberSet> {
 #[test]
 fn a_suspended_member_without_which_too_few_are_in_sync_is_sent_to_until_it_leaves() {
     let (mut core, peer) = source_of_two();
+    let has = Lsn(2 * LEN);
+    let says = Message::Durable { placed: has, to: has, applied: has, start: Lsn(0) };
+    core.step(11, Event::Said(peer, says));
     core.config.least_in_sync = 2;
     let suspended = core.step(12, Event::Wanted(Wish::Suspend(peer.member)));
     let ends = |actions: &[Action]| actions.contains(&Action::Disconnect(peer));
@@ -710,8 +713,8 @@ fn a_suspended_member_without_which_too_few_are_in_sync_is_sent_to_until_it_leav
     assert!(placed.iter().any(ships), "{placed:?}");
     core.step(14, Event::RingDurable(end));
     core.step(15, Event::Shipped(peer, end));
-    let to = Message::Durable { placed: end, to: end, applied: Lsn(0), start: Lsn(0) };
-    let told = core.step(16, Event::Said(peer, to));
+    let says = Message::Durable { placed: end, to: end, applied: has, start: Lsn(0) };
+    let told = core.step(16, Event::Said(peer, says));
     assert!(told.contains(&Action::Committed(end)), "{told:?}");
     // Nobody is waited for any more: it leaves, is told so, and hears nothing from then on.
     core.config.least_in_sync = 1;

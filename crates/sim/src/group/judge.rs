@@ -98,6 +98,7 @@ impl World<'_> {
         let status = process.core.status();
         let all = (1 << self.plan.members) - 1;
         let is_done = status.is_ready
+            && !status.has_failed
             && process.core.reads_until() > self.clock_of(source)
             && status.committed == status.end
             && status.applied == status.end
@@ -109,6 +110,7 @@ impl World<'_> {
                 let its = process.core.status();
                 let has_all = its.end == status.end && its.durable == status.end;
                 has_all
+                    && !its.has_failed
                     && (its.applied == status.end || self.plan.retention_ns > 0)
                     && its.is_consistent
             })
