@@ -401,7 +401,9 @@ impl AsyncRegion {
         length: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let region = self.inner(py)?;
-        self.promise(py, || region.verify(offset, length), object_of)
+        // A named function is of one lifetime of the interpreter.
+        let made = |py: Python<'_>, crc| object_of(py, crc);
+        self.promise(py, || region.verify(offset, length), made)
     }
 
     /// See `Region.state`.
