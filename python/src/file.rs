@@ -213,12 +213,15 @@ pub(crate) fn write_raw(raw: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyRe
     let py = raw.py();
     let appends = raw.call_method0("_begin_write")?.extract::<bool>()?;
     let file = raw.getattr("_file")?.cast_into::<File>()?;
-    let (at, written) = if appends {
-        file.get().append_all(py, data)?
+    let written = if appends {
+        file.get().append_all(py, data)
     } else {
         let at = raw.getattr("_position")?.extract()?;
-        (at, file.get().write_at(py, at, data)?)
+        file.get().write_at(py, at, data).map(|written| (at, written))
     };
+    // A sync of another thread may have begun before this was sent.
+    raw.setattr("_is_dirty", true)?;
+    let (at, written) = written?;
     let written_to = u64::try_from(written).map_or(u64::MAX, |written| at.saturating_add(written));
     raw.setattr("_position", written_to)?;
     Ok(written)

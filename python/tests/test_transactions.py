@@ -118,6 +118,8 @@ def test_no_file_is_opened_in_a_transaction_that_nobody_ends(moved):
         fs.start_transaction()
     assert moved.found() == {}
     fs.start_transaction()
+    with pytest.raises(RuntimeError, match="under way"), fs.transaction:
+        fs.pipe("/data/inner", b"inner")
     fs.pipe("/data/outer", b"outer")
     with pytest.raises(RuntimeError, match="under way"), fs.transaction:
         pass

@@ -39,8 +39,11 @@ fn is_file_in_memory(file: impl AsFd, layers: usize) -> bool {
     if layers == 0 {
         return false;
     }
-    if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
-        return is_device_in_memory(stat.st_rdev, layers);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => return is_device_in_memory(stat.st_rdev, layers),
+        // A device of persistent memory; its node lies in memory.
+        FileType::CharacterDevice => return false,
+        _ => {}
     }
     if is_made_of_memory(found.f_type) {
         return true;

@@ -458,7 +458,8 @@ class LandfastFileSystem(AbstractFileSystem):
     def start_transaction(self) -> WholeFiles:
         if self._intrans:
             raise RuntimeError("a transaction is under way: end it first")
-        super().start_transaction()
+        self._transaction = self.transaction_type(self)
+        self._transaction.start()
         return self._transaction
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:

@@ -84,7 +84,11 @@ class RawFile(io.RawIOBase):
         self._check_writable()
         size = self._position if size is None else size
         self._is_dirty = True
-        self._file.truncate(size)
+        try:
+            self._file.truncate(size)
+        finally:
+            # A sync of another thread may have begun before this was sent.
+            self._is_dirty = True
         return size
 
     def sync(self) -> None:

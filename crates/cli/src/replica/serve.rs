@@ -142,8 +142,7 @@ fn open_volumes(
 // The log is used again for what has been flushed to the volumes: they have to keep it as the log does.
 fn open_volume(path: &Path, emulates: bool) -> Result<FileDevice, VolumeFailure> {
     let file = File::options().read(true).write(true).open(path)?;
-    // A block device has no class of its own here.
-    if pmem::classify(&file).is_ok_and(|class| class == DurabilityClass::Volatile) && !emulates {
+    if pmem::is_in_memory(&file) && !emulates {
         return Err(VolumeFailure::Volatile);
     }
     crate::volume::lock(&file)?;

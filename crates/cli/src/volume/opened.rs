@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{BlockDevice, FileDevice};
-use pmem::{DurabilityClass, Medium};
+use pmem::Medium;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use volume::{Access, Volume, VolumeError};
@@ -66,7 +66,7 @@ pub(super) fn device(
     // A block device has no class of its own here, and no layout: its disk keeps its sectors whole.
     let class = pmem::classify(&file).ok();
     let is_plain = class.is_none();
-    check_fit(&file, class, access, emulate)?;
+    check_fit(&file, access, emulate)?;
     // What clients write to a volume of mode file may look like anything: the mark decides, not the bytes.
     if is_plain || is_marked(&file) || mode(&medium(&file, emulate)?) == Mode::File {
         lock(&file)?;
@@ -87,7 +87,7 @@ pub(super) fn look(path: &Path, access: Access, emulate: bool) -> Result<(), Vol
         file = self::file(path, access)?;
     }
     let class = pmem::classify(&file).ok();
-    check_fit(&file, class, access, emulate)?;
+    check_fit(&file, access, emulate)?;
     if class.is_some() && !is_marked(&file) {
         medium(&file, emulate)?;
     }
@@ -95,16 +95,11 @@ pub(super) fn look(path: &Path, access: Access, emulate: bool) -> Result<(), Vol
 }
 
 /// What is no disk, and what loses what is written to it, whatever its bytes are.
-fn check_fit(
-    file: &File,
-    class: Option<DurabilityClass>,
-    access: Access,
-    emulate: bool,
-) -> Result<(), VolumeFailure> {
+fn check_fit(file: &File, access: Access, emulate: bool) -> Result<(), VolumeFailure> {
     if marked(file) == Some(Mode::Dax) {
         return Err(VolumeFailure::Mapped);
     }
-    if class == Some(DurabilityClass::Volatile) && access == Access::ReadWrite && !emulate {
+    if access == Access::ReadWrite && !emulate && pmem::is_in_memory(file) {
         return Err(VolumeFailure::Volatile);
     }
     Ok(())

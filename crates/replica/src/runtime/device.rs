@@ -38,7 +38,12 @@ impl BlockDevice for ReplicaDevice {
     fn geometry(&self) -> Geometry {
         let below = self.below().geometry();
         let size = self.inner.hub.sizes[usize::from(self.volume)].load(Ordering::Acquire);
-        Geometry { size, class: self.inner.ring.medium().class(), may_wait: true, ..below }
+        // What has left the log is where the volume keeps it.
+        let class = match below.class {
+            DurabilityClass::Volatile => DurabilityClass::Volatile,
+            _ => self.inner.ring.medium().class(),
+        };
+        Geometry { size, class, may_wait: true, ..below }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BlockError> {

@@ -64,9 +64,17 @@ pub(crate) fn end_pdu(
     }
     // The header is emitted behind the body and moved: emitting takes a growing buffer.
     let end = out.len();
+    make_room(out, Header::LEN);
     header.emit(out);
     out.copy_within(end.., at);
     out.truncate(end);
+}
+
+// A long answer does not take twice its memory for a few bytes more.
+fn make_room(out: &mut Vec<u8>, bytes: usize) {
+    if out.len() > LONG {
+        out.reserve_exact(bytes);
+    }
 }
 
 /// Gives memory back that a PDU took and does not need: a READ of little, or one that failed.
@@ -95,6 +103,7 @@ pub(crate) fn link_pdu(out: &mut Vec<u8>, at: usize) {
 /// Pads a PDU to eight bytes. How long it is then.
 pub(crate) fn pad_pdu(out: &mut Vec<u8>, at: usize) -> usize {
     let len = (out.len() - at).next_multiple_of(8);
+    make_room(out, 8);
     out.resize(at + len, 0);
     len
 }
@@ -134,6 +143,7 @@ pub(crate) fn end(
             session_id: SessionId(channel.session.id),
         };
         let end = out.len();
+        make_room(out, TransformHeader::LEN);
         header.emit(out);
         out.copy_within(end.., frame_at);
         out.truncate(end);
@@ -215,3 +225,5 @@ pub(crate) fn malformed(error: ParseError) -> NtStatus {
 
 /// Bytes of memory that the answers of a job leave unused.
 const SLACK_MAX: usize = 16 << 10;
+/// An answer whose memory grows by what it needs, not to twice its length.
+const LONG: usize = 256 << 10;

@@ -212,7 +212,8 @@ impl Job {
         }
         let protected = protect(&link, Made { out, start, answered, sealed }).await;
         match protected {
-            Ok(out) => {
+            Ok(mut out) => {
+                frame::give_back(&mut out);
                 let room = frame.take_answers(out.capacity());
                 Some(Answer { frame: out, room, _answered: frame, follows_interim, breaks_wait })
             }
@@ -323,7 +324,7 @@ impl Place<'_> {
                     breaks_wait: None,
                 };
                 // Noted as pending before: who ends the session finds it.
-                self.frame.set_made(out.capacity());
+                self.frame.set_made(out.capacity().saturating_sub(RESPONSE_ROOM));
                 let room = self.take_room(&call.channel, &pending, self.needed(out.len())).await;
                 let outcome = match room.and_then(|()| begin_work(&header, &call.channel)) {
                     Ok(_working) => router::dispatch(&mut call, out).await,

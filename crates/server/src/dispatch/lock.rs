@@ -158,7 +158,11 @@ async fn lock(
     if outcome.is_err() {
         open.node.revert_locks(open.serial, &taken);
     }
-    outcome
+    // The end of its session may give it what it has waited for, and then take the open.
+    match outcome {
+        Err(NtStatus::FILE_CLOSED) if call.session().is_closed() => Err(NtStatus::RANGE_NOT_LOCKED),
+        outcome => outcome,
+    }
 }
 
 fn is_exclusive(element: &LockElement) -> Result<bool, NtStatus> {

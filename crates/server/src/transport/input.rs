@@ -110,7 +110,7 @@ impl Input {
 
     /// Whether [`Input::look`] may give memory back.
     pub(super) fn is_large(&self) -> bool {
-        self.has_large_buffer() || !self.spares.is_empty()
+        self.has_large_buffer() || self.spares.most() > 0
     }
 
     fn has_large_buffer(&self) -> bool {
@@ -165,11 +165,13 @@ impl Input {
         let Some(len) = self.wanted.take() else { return };
         let rest = &self.buffer[self.start + framing::PREFIX_LEN..self.end];
         self.had_large = true;
-        if !self.spares.has_for(len) {
-            let most = self.spares.most().saturating_add(len).min(SPARES_MAX);
-            if self.spare_room.allows(most) {
-                self.spares.keep_at_most(most);
-            }
+        let most = self.spares.most();
+        // One that is longer is never kept.
+        let grows = len <= SPARES_MAX && !self.spares.has_for(len);
+        let wanted = if grows { most.saturating_add(len).min(SPARES_MAX) } else { most };
+        let allowed = self.spare_room.grow(wanted);
+        if allowed != most {
+            self.spares.keep_at_most(allowed);
         }
         let mut frame = self.spares.frame(len);
         frame[..rest.len()].copy_from_slice(rest);

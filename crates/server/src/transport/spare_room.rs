@@ -21,22 +21,26 @@ impl SpareRoom {
 
     /// Whether so many bytes may be kept, of which there is room until [`SpareRoom::clear`].
     pub(super) fn allows(&mut self, bytes: usize) -> bool {
-        let Some(holder) = self.link.as_ref().and_then(|link| link.holder()) else { return false };
+        self.grow(bytes) >= bytes
+    }
+
+    /// Asks for room for so many bytes, and says for how many there is room: for no fewer than before, unless somebody else
+    /// is charged since. No more may be kept.
+    pub(super) fn grow(&mut self, bytes: usize) -> usize {
+        let Some(holder) = self.link.as_ref().and_then(|link| link.holder()) else { return 0 };
         // A user may have logged on where there was a guest.
         drop(self.held.take_if(|held| !held.is_of(&holder)));
         let has = self.held.as_ref().map_or(0, Hold::amount);
-        if bytes <= has {
-            return true;
+        if let Some(more) =
+            holder.try_take(Resource::Spares, bytes.saturating_sub(has)).filter(|_| bytes > has)
+        {
+            let more = match &mut self.held {
+                None => Some(more),
+                Some(held) => held.absorb(more),
+            };
+            self.held = more.or_else(|| self.held.take());
         }
-        let Some(more) = holder.try_take(Resource::Spares, bytes - has) else { return false };
-        let more = match &mut self.held {
-            None => Some(more),
-            Some(held) => held.absorb(more),
-        };
-        if more.is_some() {
-            self.held = more;
-        }
-        true
+        self.held.as_ref().map_or(0, Hold::amount)
     }
 
     /// Gives the room back: nothing is kept.
@@ -68,6 +72,17 @@ mod tests {
         rooms.iter_mut().for_each(SpareRoom::clear);
         rooms.reverse();
         assert_eq!(allowed(&mut rooms), SPARES_OF_GUESTS_MAX / LONG, "all of it was given back");
+        // A user has logged on over the connection of a guest, and has no room left.
+        let user = rig.core.connections.accounts.of(&Identity::user("alice"));
+        let all = user.try_take(Resource::Spares, user.left(Resource::Spares)).unwrap();
+        let link = silent_link(&rig, Some(&guest(200)));
+        let mut room = SpareRoom::of(&link);
+        rooms.iter_mut().for_each(SpareRoom::clear);
+        assert_eq!(room.grow(LONG), LONG);
+        link.belong_to(Arc::clone(&user), false);
+        assert_eq!(room.grow(LONG), 0, "what is kept has to go");
+        drop(all);
+        assert_eq!((room.grow(LONG), user.held(Resource::Spares)), (LONG, LONG));
         let mut stranger = SpareRoom::of(&silent_link(&rig, None));
         assert!(!stranger.allows(1));
     }
