@@ -257,8 +257,8 @@ pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
 /// connections had open, some compute, and each log of persistent opens has one.
 pub(crate) const JOBS_MAX: usize = 384;
 /// The same for requests that release something, above all CLOSE: they do not wait for scans.
-pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 16;
-pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 16;
+pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 8;
+pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
 /// The same for ends of connections and sessions, and of durable opens that nobody comes back for.

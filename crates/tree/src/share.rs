@@ -144,6 +144,11 @@ impl Share {
         self.journal.as_ref()
     }
 
+    /// The device of the file system that the log lies on, if there is one.
+    pub fn journal_device(&self) -> Option<u64> {
+        self.journal.as_ref().map(Journal::device)
+    }
+
     /// The boot of the machine with which the log records opens.
     pub fn journal_boot(&self) -> Option<BootId> {
         self.journal.as_ref().map(Journal::boot)

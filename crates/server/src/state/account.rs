@@ -43,14 +43,8 @@ pub(crate) struct Account {
     lanes: Mutex<HashMap<Lane, Weak<Self>>, order::Lanes>,
 }
 
-/// What work may wait for.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Lane {
-    /// A file system, by its device.
-    FileSystem(u64),
-    /// The log of opens of a share, by the share's place in memory: it may lie on another disk.
-    Log(usize),
-}
+/// A file system, by its device: what work may wait for.
+pub(crate) type Lane = u64;
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {

@@ -25,7 +25,7 @@ use super::account::{Account, Hold, Lane};
 use super::node::Node;
 use super::resource::Resource;
 
-/// The file system that an end may have to wait for, and the log that has to learn of it first.
+/// The file system that an end may have to wait for, and that of the log that has to learn of it first, where that is another.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Over {
     lane: Lane,
@@ -36,8 +36,9 @@ impl Over {
     /// Of the end of an open.
     pub(crate) fn one(open: &Open) -> Self {
         let noted = open.tree.share().filter(|_| open.is_persistent());
-        let log = noted.map(|share| Lane::Log(Arc::as_ptr(share).addr()));
-        Self { log, ..Self::file_system(open.entry.file_key().device) }
+        let lane = open.entry.file_key().device;
+        let log = noted.and_then(|share| share.journal_device()).filter(|log| *log != lane);
+        Self { lane, log }
     }
 
     /// What ends together, by what each may have to wait for.
@@ -58,7 +59,7 @@ impl Over {
 
     /// Of whatever waits for the file system of this device.
     pub(crate) fn file_system(device: u64) -> Self {
-        Self { lane: Lane::FileSystem(device), log: None }
+        Self { lane: device, log: None }
     }
 
     /// Of what waits for no disk.
@@ -198,12 +199,12 @@ mod tests {
     };
     use crate::state::account::Accounts;
 
-    const HERE: Over = Over { lane: Lane::FileSystem(1), log: None };
-    const ELSEWHERE: Over = Over { lane: Lane::FileSystem(2), log: None };
-    const NOTED: Over = Over { log: Some(Lane::Log(1)), ..HERE };
+    const HERE: Over = Over { lane: 1, log: None };
+    const ELSEWHERE: Over = Over { lane: 2, log: None };
+    const NOTED: Over = Over { log: Some(3), ..HERE };
 
     #[test]
-    fn a_log_that_hangs_holds_up_no_end_of_another_share() {
+    fn a_log_that_hangs_holds_up_no_end_over_another_disk() {
         let runtime = runtime();
         let accounts = Accounts::new(&Limits::default());
         let (alice, bob) =
@@ -224,7 +225,7 @@ mod tests {
         runtime.block_on(async {
             // Of opens over the same file system, which no log has, or another one.
             spawn_end(runtime.handle(), (&alice, HERE), || ()).await.unwrap();
-            let other = Over { log: Some(Lane::Log(2)), ..HERE };
+            let other = Over { log: Some(4), ..HERE };
             spawn_end_of_opens(runtime.handle(), (&bob, other), || (), || ()).await.unwrap();
         });
         assert_eq!(closed.load(Ordering::Relaxed), 0, "the log has not learnt of them");

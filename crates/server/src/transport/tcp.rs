@@ -144,9 +144,9 @@ impl Peer {
             Ok(()) => debug!(peer = %self.address, "disconnected"),
             Err(end) => info!(peer = %self.address, reason = %end, "connection ended"),
         }
-        let Self { served, queue, out, .. } = self;
-        // What has not left is nobody's any more: its room is free while files are closed.
-        drop((queue, out));
+        let Self { served, queue, out, input, .. } = self;
+        // What has not left or come is nobody's any more: its room is free while files are closed.
+        drop((queue, out, input));
         served.end().await;
     }
 

@@ -59,6 +59,8 @@ use crate::lock_order as order;
 pub struct Journal {
     path: PathBuf,
     boot: BootId,
+    /// Of the file system that it lies on.
+    device: u64,
     log: Mutex<Log, order::Log>,
     names: Mutex<(), order::RecordedNames>,
     doubts: Doubts,
@@ -87,6 +89,7 @@ impl Journal {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
         }
         let mut old = open_locked(path)?;
+        let device = rustix::fs::fstat(&old)?.st_dev;
         let mut bytes = Vec::new();
         old.read_to_end(&mut bytes)?;
         if !bytes.is_empty() && !bytes.starts_with(MAGIC) {
@@ -102,12 +105,17 @@ impl Journal {
         let durable = room.end();
         let log = Mutex::new(Log { file, room, live, records, durable, syncs: 0, poisoned: false });
         let (names, doubts) = (Mutex::default(), Doubts::default());
-        Ok((Self { path: path.to_owned(), boot, log, names, doubts }, notes))
+        Ok((Self { path: path.to_owned(), boot, device, log, names, doubts }, notes))
     }
 
     /// The boot of the machine with which opens are recorded.
     pub fn boot(&self) -> BootId {
         self.boot
+    }
+
+    /// The device of the file system that it lies on.
+    pub fn device(&self) -> u64 {
+        self.device
     }
 
     /// Records an open.

@@ -65,6 +65,9 @@ impl Link {
     }
 
     fn is_wanted(&self, what: Resource) -> bool {
+        if self.holds_nothing() {
+            self.past.lock().clear();
+        }
         if self.account.held(what) == 0 {
             return false;
         }
@@ -73,11 +76,14 @@ impl Link {
             || self.past.lock().iter().any(|account| account.is_wanted(what))
     }
 
+    fn holds_nothing(&self) -> bool {
+        [Resource::Answers, Resource::Requests].iter().all(|what| self.account.held(*what) == 0)
+    }
+
     /// Its session is over; what it asked for may still be there.
     pub(super) fn note_past(&self, account: &Arc<Account>) {
         let mut past = self.past.lock();
-        if [Resource::Answers, Resource::Requests].iter().all(|what| self.account.held(*what) == 0)
-        {
+        if self.holds_nothing() {
             past.clear();
         }
         if !past.iter().any(|one| Arc::ptr_eq(one, account)) {
