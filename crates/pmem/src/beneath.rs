@@ -5,7 +5,7 @@
 //!  overlay, else ---------------------> its upper layer ----> again
 //!  file system on a block device: brd, zram, null_blk ------> memory
 //!                                 loop ---> the file behind it ---> again
-//!                                 device mapper, RAID ---> each device below it ---> again
+//!                                 device mapper, RAID ---> every device below it ---> again
 //!  everything else -----------------------------------------> a disk
 //! ```
 //!
@@ -104,14 +104,17 @@ fn is_device_in_memory(device: u64, layers: usize) -> bool {
         return is_path_in_memory(Path::new(behind.trim_end_matches('\n')), layers - 1);
     }
     let Ok(below) = std::fs::read_dir(place.join("slaves")) else { return false };
-    below.flatten().any(|device| {
-        let numbers = std::fs::read_to_string(device.path().join("dev")).unwrap_or_default();
-        let mut numbers = numbers.trim_end().split(':').map(str::parse);
-        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-            return false;
-        };
-        is_device_in_memory(rustix::fs::makedev(major, minor), layers - 1)
-    })
+    // One that is none may be what a flush reaches: a mirror, a disk behind a cache.
+    let mut devices = below.flatten().peekable();
+    devices.peek().is_some()
+        && devices.all(|device| {
+            let numbers = std::fs::read_to_string(device.path().join("dev")).unwrap_or_default();
+            let mut numbers = numbers.trim_end().split(':').map(str::parse);
+            let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+                return false;
+            };
+            is_device_in_memory(rustix::fs::makedev(major, minor), layers - 1)
+        })
 }
 
 /// A line of mountinfo, as far as it is needed.

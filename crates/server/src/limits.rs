@@ -255,12 +255,12 @@ pub(crate) const JOBS_PER_USER_MAX: usize = 128;
 pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
 /// The same of all. The runtime has 512 such threads; of the others some free resources, these and what ended
 /// connections had open, some compute, and each log of persistent opens has one.
-pub(crate) const JOBS_MAX: usize = 384;
+pub(crate) const JOBS_MAX: usize = 352;
 /// The same for requests that release something, above all CLOSE: they do not wait for scans.
-pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 8;
-pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
+pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 16;
+pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 16;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
-pub(crate) const RELEASE_JOBS_MAX: usize = 32;
+pub(crate) const RELEASE_JOBS_MAX: usize = 64;
 /// The same for ends of connections and sessions, and of durable opens that nobody comes back for.
 pub(crate) const END_JOBS_PER_USER_MAX: usize = 16;
 pub(crate) const END_JOBS_OF_GUESTS_MAX: usize = 4;

@@ -140,7 +140,13 @@ fn probe_class(directory: &OwnedFd) -> DurabilityClass {
     match probe {
         Ok(fd) => pmem::classify(&File::from(fd)).unwrap_or(DurabilityClass::Storage),
         // The server cannot write here: claim the weaker class that needs a flush.
-        Err(()) => DurabilityClass::Storage,
+        Err(()) => {
+            let looked_at = rustix::io::fcntl_dupfd_cloexec(directory, 0).map(File::from);
+            match looked_at.is_ok_and(|directory| pmem::is_in_memory(&directory)) {
+                true => DurabilityClass::Volatile,
+                false => DurabilityClass::Storage,
+            }
+        }
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) struct Link {
     guests: OnceLock<Arc<Account>>,
     /// Whose sessions have ended while it may hold something for them.
     past: Part<Vec<Arc<Account>>>,
+    has_past: AtomicBool,
     /// A request is kept for which there was no room, and whose room that was.
     is_crowded: AtomicBool,
     crowded: Part<Option<Arc<Account>>>,
@@ -105,6 +106,7 @@ impl Link {
             user: OnceLock::new(),
             guests: OnceLock::new(),
             past: Mutex::default(),
+            has_past: AtomicBool::new(false),
             is_crowded: AtomicBool::new(false),
             crowded: Mutex::default(),
             place: OnceLock::new(),
@@ -165,6 +167,7 @@ impl Link {
     pub(crate) fn hear(&self, now: Instant) {
         let since = now.saturating_duration_since(self.made).as_millis();
         self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.settle_past();
     }
 
     /// When something came last.

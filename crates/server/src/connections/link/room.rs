@@ -65,9 +65,7 @@ impl Link {
     }
 
     fn is_wanted(&self, what: Resource) -> bool {
-        if self.holds_nothing() {
-            self.past.lock().clear();
-        }
+        self.settle_past();
         if self.account.held(what) == 0 {
             return false;
         }
@@ -76,16 +74,23 @@ impl Link {
             || self.past.lock().iter().any(|account| account.is_wanted(what))
     }
 
-    fn holds_nothing(&self) -> bool {
-        [Resource::Answers, Resource::Requests].iter().all(|what| self.account.held(*what) == 0)
+    /// Where it holds nothing, it holds nothing for those whose sessions are over.
+    pub(super) fn settle_past(&self) {
+        let holds = |what: &Resource| self.account.held(*what) > 0;
+        if self.has_past.load(Ordering::Relaxed)
+            && ![Resource::Answers, Resource::Requests].iter().any(holds)
+        {
+            let mut past = self.past.lock();
+            self.has_past.store(false, Ordering::Relaxed);
+            past.clear();
+        }
     }
 
     /// Its session is over; what it asked for may still be there.
     pub(super) fn note_past(&self, account: &Arc<Account>) {
+        self.settle_past();
         let mut past = self.past.lock();
-        if self.holds_nothing() {
-            past.clear();
-        }
+        self.has_past.store(true, Ordering::Relaxed);
         if !past.iter().any(|one| Arc::ptr_eq(one, account)) {
             past.push(Arc::clone(account));
         }
@@ -121,6 +126,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::access::Identity;
     use crate::push::tests::rig::Rig;
 
     #[tokio::test]
@@ -140,6 +146,15 @@ mod tests {
             assert!(link.is_wanted(what), "{what:?}");
             drop((held, all));
             assert!(!link.is_wanted(what), "it holds nothing");
+            // Nor is what it holds for others later.
+            let other = rig.core.connections.accounts.of(&Identity::user("other"));
+            link.hear(rig.core.now());
+            let held = Room::try_take((&link.account, &other), what, 1 << 20);
+            let all = account.try_take(what, account.left(what)).unwrap();
+            let mut waits = pin!(account.take(what, 1));
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(!link.is_wanted(what), "{what:?} of another");
+            drop((held, all));
         }
     }
 }
