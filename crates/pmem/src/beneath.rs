@@ -60,7 +60,8 @@ fn is_file_in_memory(file: impl AsFd, layers: usize) -> bool {
 
 fn is_overlay_in_memory(mount: &Mount, layers: usize) -> bool {
     let mut options = mount.options.split(',');
-    if options.clone().any(|option| option == "volatile") {
+    // The second from Linux 6.18 on.
+    if options.clone().any(|option| option == "volatile" || option == "fsync=volatile") {
         return true;
     }
     let upper = options.find_map(|option| option.strip_prefix("upperdir="));
