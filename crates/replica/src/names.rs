@@ -158,7 +158,12 @@ impl History {
 
     /// The epoch to which the byte at `lsn` belongs.
     pub fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
-        self.0.iter().rev().find(|it| it.start <= lsn).map(|it| it.epoch)
+        self.begun_at(lsn).map(|it| it.epoch)
+    }
+
+    /// The epoch to which the byte at `lsn` belongs, and how it began.
+    pub fn begun_at(&self, lsn: Lsn) -> Option<&EpochStart> {
+        self.0.iter().rev().find(|it| it.start <= lsn)
     }
 
     /// Whether records of an epoch are sealed.

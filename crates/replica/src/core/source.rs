@@ -9,9 +9,7 @@ use super::order::Entry;
 use super::other::{Link, Other, Stream};
 use super::{AfterLabel, Core, Destination, Role, fit};
 use crate::core::Mode;
-use crate::format::{
-    Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, TAG_LEN,
-};
+use crate::format::{Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
 use crate::message::{ALIVE_EVERY_NS, Message, Peer, Refusal};
 use crate::names::{Epoch, MemberId, MemberSet};
 
@@ -294,8 +292,7 @@ impl Core {
         if self.has_failed {
             return Err(Denied::Failed);
         }
-        let tag = if draft.encoding.is_sealed() { TAG_LEN } else { 0 };
-        if draft.stored > PAYLOAD_MAX + tag {
+        if draft.stored > PAYLOAD_MAX + draft.encoding.tag_len() {
             return Err(Denied::TooLong);
         }
         let least = self.config.least_in_sync;
@@ -319,7 +316,11 @@ impl Core {
         let pad = pads.then(|| {
             let stored = u32::try_from(left - RECORD_HEADER_LEN).unwrap_or(u32::MAX);
             let nothing = Draft { kind: Kind::Pad, stored, offset: 0, len: 0, volume: 0, ..draft };
-            self.append(Draft { encoding: Encoding::Plain, ..nothing }, &seal)
+            let encoding = match draft.encoding.is_sealed() {
+                true => Encoding::Sealed,
+                false => Encoding::Plain,
+            };
+            self.append(Draft { encoding, ..nothing }, &seal)
         });
         let record = self.append(draft, &seal);
         Ok(Admitted { pad, record })

@@ -5,7 +5,8 @@
 //!  32 offset 8 | len 8 | time 8 | committed 8 | payload ... | zeros to a multiple of 64
 //! ```
 //! Little-endian, both checksums CRC-32C. That of the header covers the group's id and bytes 4 to 63; that of the payload
-//! covers the group's id, the LSN and the payload as it is stored, and is 0 where that is sealed ([`super::RecordKeys`]).
+//! covers the group's id, the LSN and the payload as it is stored, and is 0 where that is sealed ([`super::RecordKeys`]). A pad
+//! that is sealed has its tag where offset and len are.
 //! `chain` is the `crc` of the header before.
 //!
 //! Spec: ours, docs/replica-format.md.
@@ -131,7 +132,12 @@ impl Encoding {
         })
     }
 
-    /// Whether a payload is sealed, and [`TAG_LEN`] bytes longer.
+    /// Bytes that a payload is longer by.
+    pub const fn tag_len(self) -> u32 {
+        if self.is_sealed() { TAG_LEN } else { 0 }
+    }
+
+    /// Whether a payload is sealed.
     pub const fn is_sealed(self) -> bool {
         matches!(self, Self::Sealed | Self::SealedLz4 | Self::SealedZstd)
     }
@@ -175,9 +181,10 @@ pub struct Record {
     pub volume: u8,
     /// Bytes of payload as they lie in the ring; of [`Kind::Pad`], bytes to the end of the ring behind the header.
     pub stored: u32,
-    /// Where in the volume the range begins, in bytes.
+    /// Where in the volume the range begins, in bytes; of a [`Kind::Pad`] that is sealed, the first half of its tag.
     pub offset: u64,
-    /// Length of the range, in bytes; of [`Kind::Write`] also that of the payload once it is decoded.
+    /// Length of the range, in bytes; of [`Kind::Write`] also that of the payload once it is decoded; of a [`Kind::Pad`]
+    /// that is sealed, the second half of its tag.
     pub len: u64,
     /// When the source made it: nanoseconds since 1970. Says how old a copy is; nothing is decided by it.
     pub time_ns: u64,
@@ -247,10 +254,10 @@ impl Record {
     /// Whether a record may have these numbers.
     pub fn is_sound(&self) -> bool {
         let is_plain = self.encoding.opened() == Encoding::Plain;
-        let is_sealed = self.encoding.is_sealed();
-        let tag = if is_sealed { TAG_LEN } else { 0 };
-        let Some(stored) = self.stored.checked_sub(tag) else { return false };
+        let (is_pad, stored) = (self.kind == Kind::Pad, self.data_len());
+        let has_tag = is_pad || self.stored >= self.encoding.tag_len();
         let end = self.offset.checked_add(self.len);
+        let is_in_volume = end.is_some_and(|end| end <= VOLUME_LEN_MAX);
         let of_kind = match self.kind {
             Kind::Write => {
                 (1..=PAYLOAD_MAX).contains(&stored)
@@ -262,10 +269,11 @@ impl Record {
             Kind::Mark => is_plain && (1..=MARK_LEN_MAX).contains(&stored),
             Kind::Resize => is_plain && stored == 0 && self.len > 0,
             Kind::Epoch => is_plain && stored == NONCE_LEN,
-            Kind::Pad => is_plain && !is_sealed && u64::from(stored).is_multiple_of(RECORD_ALIGN),
+            Kind::Pad => is_plain && u64::from(self.stored).is_multiple_of(RECORD_ALIGN),
         };
         of_kind
-            && end.is_some_and(|end| end <= VOLUME_LEN_MAX)
+            && has_tag
+            && (is_in_volume || is_pad && self.encoding.is_sealed())
             && self.volume < VOLUMES_MAX
             && self.lsn.0 <= NUMBER_MAX
             && self.lsn.0.is_multiple_of(RECORD_ALIGN)
@@ -278,6 +286,11 @@ impl Record {
             Kind::Pad => 0,
             _ => self.stored,
         }
+    }
+
+    /// Bytes of the payload without its tag: at most [`PAYLOAD_MAX`].
+    pub const fn data_len(&self) -> u32 {
+        self.payload_len().saturating_sub(self.encoding.tag_len())
     }
 
     /// Bytes from the start of the record to the start of the next one.
@@ -420,7 +433,7 @@ mod tests {
         refused(forged(|wire| wire.kind = 0), FormatError::RecordKind(0));
         refused(forged(|wire| wire.kind = 9), FormatError::RecordKind(9));
         refused(forged(|wire| wire.encoding = 3), FormatError::RecordEncoding(3));
-        let changes: [fn(&mut Wire); 12] = [
+        let changes: [fn(&mut Wire); 15] = [
             |wire| wire.padding = 1,
             |wire| wire.volume = VOLUMES_MAX,
             |wire| wire.lsn = 0x1041.into(),
@@ -433,6 +446,14 @@ mod tests {
             |wire| wire.offset = u64::MAX.into(),
             |wire| wire.kind = Kind::Verify as u8,
             |wire| wire.kind = Kind::Pad as u8,
+            |wire| wire.encoding = Encoding::Sealed as u8,
+            |wire| {
+                (wire.kind, wire.encoding) = (Kind::Pad as u8, Encoding::SealedLz4 as u8);
+                wire.stored = 64.into();
+            },
+            |wire| {
+                (wire.kind, wire.stored, wire.len) = (Kind::Pad as u8, 64.into(), u64::MAX.into())
+            },
         ];
         for change in changes {
             refused(forged(change), FormatError::RecordNumbers);
@@ -456,6 +477,15 @@ mod tests {
             Record { kind: Kind::Resize, ..plain },
             Record { kind: Kind::Epoch, stored: 8, ..plain },
             Record { kind: Kind::Pad, stored: 64, ..plain },
+            Record { kind: Kind::Pad, encoding: Encoding::Sealed, stored: 0, ..plain },
+            Record {
+                kind: Kind::Pad,
+                encoding: Encoding::Sealed,
+                stored: 128,
+                offset: u64::MAX,
+                len: u64::MAX,
+                ..plain
+            },
         ];
         for record in records {
             assert_eq!(Record::decode(&GROUP, &record.encode(&GROUP, 9)), Ok((record, 9)));

@@ -7,8 +7,13 @@
 //!   in the clear, and authentic: the header, all 64 bytes, with a payload checksum of 0
 //!   stored: payload | tag 16
 //! ```
-//! The header names the header before it, so records can be neither left out nor put elsewhere. An epoch is sealed or not: in one
-//! that is, nothing counts that is not sealed, but a [`super::Kind::Pad`], which changes nothing.
+//! A [`super::Kind::Pad`] has nothing to seal, and may have no room behind its header: its tag takes the place of offset and
+//! len, and what is authentic is the header with zeros there.
+//!
+//! An epoch is sealed or not: in one that is, nothing counts that is not sealed. Each LSN of an epoch is sealed once, as the record
+//! of one length: so at an LSN there is that record or none, and from it to the next one there is one way. Nothing between two
+//! records can be left out, put elsewhere or replaced. `chain` is no part of that: it is a checksum, which anybody can
+//! give a header. What nobody has behind the last record, that record cannot say: a log that was cut ends earlier.
 //!
 //! Spec: ours, docs/replica-format.md.
 
@@ -19,6 +24,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 use log::Lsn;
 
+use super::Record;
 use crate::names::{Epoch, GroupId};
 
 /// Bytes of a tag.
@@ -75,6 +81,25 @@ impl RecordKeys {
         Some(opened)
     }
 
+    /// A pad with its tag.
+    #[must_use]
+    pub fn seal_pad(&self, epoch: Epoch, pad: &Record) -> Record {
+        let tag = self.seal(epoch, pad.lsn, &self.header_of_pad(pad), &[]);
+        let half = |at| tag.get(at..).and_then(|half| half.first_chunk().copied());
+        let (first, second) = half(0).zip(half(8)).expect("a tag has 16 bytes");
+        Record { offset: u64::from_le_bytes(first), len: u64::from_le_bytes(second), ..*pad }
+    }
+
+    /// Whether a pad has the tag that who has the secret gave it at this place of this epoch.
+    pub fn has_tag(&self, epoch: Epoch, pad: &Record) -> bool {
+        let tag = [pad.offset.to_le_bytes(), pad.len.to_le_bytes()].concat();
+        self.open(epoch, pad.lsn, &self.header_of_pad(pad), &tag).is_some()
+    }
+
+    fn header_of_pad(&self, pad: &Record) -> [u8; 64] {
+        Record { offset: 0, len: 0, ..*pad }.encode(&self.group, 0)
+    }
+
     fn of(&self, epoch: Epoch) -> Arc<LessSafeKey> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, key)) = &*last
@@ -120,6 +145,7 @@ const CHECK: &[u8] = b"check";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{Encoding, Kind};
 
     const EPOCH: Epoch = Epoch { number: 7, restart: 2, nonce: 0x0102_0304_0506_0708 };
 
@@ -167,6 +193,64 @@ mod tests {
         assert_ne!(keys.check(), other.check());
     }
 
+    fn pad() -> Record {
+        Record {
+            lsn: Lsn(0x1040),
+            epoch: EPOCH.tag(),
+            chain: 0x0102_0304,
+            kind: Kind::Pad,
+            encoding: Encoding::Sealed,
+            volume: 0,
+            stored: 4032,
+            offset: 0,
+            len: 0,
+            time_ns: 1_700_000_000_000_000_000,
+            committed: Lsn(0x1000),
+        }
+    }
+
+    #[test]
+    fn a_sealed_pad_has_the_bytes_that_another_program_gives_it() {
+        let sealed = keys().seal_pad(EPOCH, &pad());
+        assert_eq!(sealed.encode(&keys().group, 0), GOLDEN_PAD);
+        assert_eq!(Record::decode(&keys().group, &GOLDEN_PAD), Ok((sealed, 0)));
+        assert!(keys().has_tag(EPOCH, &sealed));
+    }
+
+    #[test]
+    fn a_pad_that_was_changed_moved_or_sealed_by_others_has_no_tag() {
+        let (keys, pad) = (keys(), keys().seal_pad(EPOCH, &pad()));
+        for bit in 0..64 {
+            let (offset, len) = (pad.offset ^ 1 << bit, pad.len ^ 1 << bit);
+            assert!(!keys.has_tag(EPOCH, &Record { offset, ..pad }), "bit {bit}");
+            assert!(!keys.has_tag(EPOCH, &Record { len, ..pad }), "bit {bit}");
+        }
+        let changed = [
+            Record { lsn: Lsn(0x1080), ..pad },
+            Record { epoch: 1, ..pad },
+            Record { chain: 1, ..pad },
+            Record { volume: 1, ..pad },
+            Record { stored: 4096, ..pad },
+            Record { time_ns: 1, ..pad },
+            Record { committed: Lsn(0x1040), ..pad },
+            Record { offset: 0, len: 0, ..pad },
+        ];
+        for changed in changed {
+            assert!(!keys.has_tag(EPOCH, &changed), "{changed:?}");
+        }
+        assert!(!keys.has_tag(Epoch { restart: 3, ..EPOCH }, &pad));
+        let other = RecordKeys::new(keys.group, b"a secret of all others!");
+        assert!(!other.has_tag(EPOCH, &pad));
+    }
+
+    /// Made by another program (Python's cryptography): docs/replica-format.md has it.
+    const GOLDEN_PAD: [u8; 64] = [
+        0xd5, 0xc4, 0xb2, 0xc1, 4, 3, 2, 1, 0x40, 0x10, 0, 0, 0, 0, 0, 0, //
+        8, 7, 6, 5, 8, 0x80, 0, 0, 0xc0, 0x0f, 0, 0, 0, 0, 0, 0, //
+        0x13, 0x39, 0x23, 0xdb, 0x42, 0x2b, 0xcf, 0x6b, 9, 0x1a, 0x1b, 0x76, 0x57, 8, 0x94,
+        0xb4, //
+        0, 0, 0x2a, 0x36, 0xfe, 0x9c, 0x97, 0x17, 0, 0x10, 0, 0, 0, 0, 0, 0,
+    ];
     /// Made by another program (Python's cryptography): docs/replica-format.md has it.
     const GOLDEN: [u8; 21] = [
         0x0c, 0xf0, 0x77, 0x69, 0x3f, 0x78, 0x22, 0xa2, 0xd6, 0x40, 0x5c, 0xdf, 0xc2, 0x49, 0xfa,

@@ -3,7 +3,7 @@
 use log::Lsn;
 
 use super::{FormatError, Kind, RECORD_HEADER_LEN, Record, RecordKeys, header_sum, payload_sum};
-use crate::names::{GroupId, History};
+use crate::names::{Epoch, GroupId, History};
 
 /// A record with what the next one says of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,7 +47,7 @@ pub fn check_sequence(
         let (whole, behind) = whole.ok_or(FormatError::RecordCut(at))?;
         let payload = &whole[HEADER_LEN..][..usize::try_from(record.payload_len()).unwrap_or(0)];
         if record.encoding.is_sealed() {
-            open_payload(keys, history, (&record, payload_crc), header, payload)
+            open_payload(keys, history.epoch_at(at), (&record, payload_crc), header, payload)
                 .ok_or(FormatError::RecordSeal(at))?;
         } else if !payload.is_empty() && payload_sum(group, at, payload) != payload_crc {
             return Err(FormatError::PayloadChecksum(at));
@@ -59,16 +59,19 @@ pub fn check_sequence(
     if rest.is_empty() { Ok(found) } else { Err(FormatError::RecordCut(at)) }
 }
 
-/// The payload of a record that is sealed, as it was before; `None` if it was not sealed so, or there are no keys.
+/// The payload of a record that is sealed, as it was before; `None` if it was not sealed so in `epoch`, or there are no keys.
 pub(crate) fn open_payload(
     keys: Option<&RecordKeys>,
-    history: &History,
+    epoch: Option<Epoch>,
     (record, payload_crc): (&Record, u32),
     header: &[u8; HEADER_LEN],
     sealed: &[u8],
 ) -> Option<Vec<u8>> {
-    let epoch = history.epoch_at(record.lsn).filter(|_| payload_crc == 0)?;
-    keys?.open(epoch, record.lsn, header, sealed)
+    let (epoch, keys) = (epoch.filter(|_| payload_crc == 0)?, keys?);
+    match record.kind {
+        Kind::Pad => keys.has_tag(epoch, record).then(Vec::new),
+        _ => keys.open(epoch, record.lsn, header, sealed),
+    }
 }
 
 /// Whether the history has the record's epoch from its first to its last byte, and the record is sealed if the epoch is.
@@ -77,11 +80,9 @@ pub(crate) fn is_of_its_epoch(record: &Record, history: &History) -> bool {
     let begun = epochs.partition_point(|epoch| epoch.start <= record.lsn);
     let is_whole = epochs.get(begun).is_none_or(|next| record.end() <= next.start);
     let epoch = begun.checked_sub(1).map(|at| epochs[at]);
-    let is_pad = record.kind == Kind::Pad;
     is_whole
         && epoch.is_some_and(|it| {
-            it.epoch.tag() == record.epoch
-                && (is_pad || it.is_sealed == record.encoding.is_sealed())
+            it.epoch.tag() == record.epoch && it.is_sealed == record.encoding.is_sealed()
         })
 }
 
@@ -237,5 +238,90 @@ mod tests {
             changed[at] ^= 1;
             assert_eq!(check(&of(true), &changed, Some(&keys)), not_sealed, "byte {at}");
         }
+    }
+
+    /// What `make` makes of a number, so that the header has the checksum `sum`: one number of 32 bits does, as a CRC is linear.
+    fn with_sum(sum: u32, make: impl Fn(u32) -> [u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
+        let of = |bits| header_sum(&make(bits));
+        let reduced = |basis: &[(u32, u32)], of| {
+            basis.iter().fold(of, |(sum, bits): (u32, u32), (of, with)| {
+                if sum ^ of < sum { (sum ^ of, bits ^ with) } else { (sum, bits) }
+            })
+        };
+        let mut basis = Vec::new();
+        for bit in 0..32 {
+            let found = reduced(&basis, (of(1 << bit) ^ of(0), 1 << bit));
+            basis.extend((found.0 != 0).then_some(found));
+        }
+        let (left, bits) = reduced(&basis, (sum ^ of(0), 0));
+        assert_eq!(left, 0, "a number for each checksum");
+        make(bits)
+    }
+
+    #[test]
+    fn a_sealed_record_cannot_be_replaced_by_a_pad_whose_header_has_its_checksum() {
+        let keys = RecordKeys::new(GROUP, b"a secret of all members");
+        let epoch = Epoch { number: 1, restart: 0, nonce: 5 };
+        let start = EpochStart { epoch, start: Lsn(0), is_forced: false, is_sealed: true };
+        let history = History::new(vec![start]).unwrap();
+        let (mut bytes, mut at, mut chain, mut made) = (Vec::new(), Lsn(640), 9, Vec::new());
+        for kind in [Kind::Write, Kind::Write, Kind::Pad, Kind::Write] {
+            let record = Record {
+                lsn: at,
+                epoch: 5,
+                chain,
+                kind,
+                encoding: Encoding::Sealed,
+                volume: 0,
+                stored: if kind == Kind::Pad { 128 } else { 116 },
+                offset: 0,
+                len: if kind == Kind::Pad { 0 } else { 100 },
+                time_ns: 0,
+                committed: Lsn(0),
+            };
+            let (record, header, payload) = match kind {
+                Kind::Pad => {
+                    let pad = keys.seal_pad(epoch, &record);
+                    (pad, pad.encode(&GROUP, 0), Vec::new())
+                }
+                _ => {
+                    let header = record.encode(&GROUP, 0);
+                    (record, header, keys.seal(epoch, at, &header, &[b'a'; 100]))
+                }
+            };
+            bytes.extend_from_slice(&header);
+            bytes.extend_from_slice(&payload);
+            made.push(record);
+            (at, chain) = (record.end(), header_sum(&header));
+            bytes.resize(usize::try_from(at.since(Lsn(640))).unwrap(), 0);
+        }
+        let check = |bytes: &[u8]| {
+            check_sequence(&GROUP, &history, Lsn(640), 9, bytes, Some(&keys)).map(|it| it.len())
+        };
+        assert_eq!(check(&bytes), Ok(4));
+        let (victim, pad) = (made[1], made[2]);
+        let tags = [(Encoding::Plain, 0, 0), (Encoding::Sealed, 0, 0)];
+        for (encoding, offset, len) in
+            tags.into_iter().chain([(Encoding::Sealed, pad.offset, pad.len)])
+        {
+            let header = with_sum(made[2].chain, |bits| {
+                let (kind, stored, time_ns) = (Kind::Pad, 128, bits.into());
+                Record { kind, encoding, stored, offset, len, time_ns, ..victim }.encode(&GROUP, 0)
+            });
+            let mut forged = bytes.clone();
+            forged[192..192 + HEADER_LEN].copy_from_slice(&header);
+            let refused = match encoding {
+                Encoding::Plain => FormatError::RecordEpoch(victim.lsn),
+                _ => FormatError::RecordSeal(victim.lsn),
+            };
+            assert_eq!(check(&forged), Err(refused), "{encoding:?}");
+        }
+        // What a pad says of itself is as authentic.
+        let header = with_sum(made[3].chain, |bits| {
+            Record { time_ns: bits.into(), committed: Lsn(64), ..pad }.encode(&GROUP, 0)
+        });
+        let mut forged = bytes.clone();
+        forged[384..384 + HEADER_LEN].copy_from_slice(&header);
+        assert_eq!(check(&forged), Err(FormatError::RecordSeal(pad.lsn)));
     }
 }

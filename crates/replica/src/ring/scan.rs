@@ -198,17 +198,17 @@ impl<'a> Reader<'a> {
         if Planted::SkipsPayloadSum.is_here() {
             return Ok(true);
         }
-        if record.payload_len() == 0 {
-            return Ok(true);
-        }
         let group = self.ring.group;
         if record.encoding.is_sealed() {
             let header = self.window.bytes(self.ring, record.lsn, RECORD_HEADER_LEN)?;
             let Some(header) = header.first_chunk().copied() else { return Ok(false) };
-            let (keys, history) = (self.ring.keys(), &self.label.history);
+            let (keys, epoch) = (self.ring.keys(), self.label.history.epoch_at(record.lsn));
             let sealed = self.payload(record)?;
-            let opened = open_payload(keys, history, (record, payload_crc), &header, sealed);
+            let opened = open_payload(keys, epoch, (record, payload_crc), &header, sealed);
             return Ok(opened.is_some_and(|payload| expands(record, &payload)));
+        }
+        if record.payload_len() == 0 {
+            return Ok(true);
         }
         let payload = self.payload(record)?;
         let is_whole = payload_sum(&group, record.lsn, payload) == payload_crc;

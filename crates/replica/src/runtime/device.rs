@@ -16,9 +16,7 @@ use super::inner::Inner;
 use super::ranges::Held;
 use super::storage::persist_range;
 use crate::core::{Admitted, Core, Denied, Draft, Event};
-use crate::format::{
-    Encoding, Extent, Kind, PAYLOAD_MAX, Record, TAG_LEN, header_sum, payload_sum_with,
-};
+use crate::format::{Encoding, Extent, Kind, PAYLOAD_MAX, Record, header_sum, payload_sum_with};
 use crate::names::MemberSet;
 use crate::wire::compress;
 
@@ -238,30 +236,30 @@ impl Inner {
         let group = self.ring.group();
         let stored = u32::try_from(payload.len()).map_err(|_| BlockError::MediaIo(EINVAL))?;
         let keys = self.ring.keys().filter(|_| self.seals);
-        let (encoding, stored) = match keys {
-            Some(_) => (encoding.sealed(), stored + TAG_LEN),
-            None => (encoding, stored),
-        };
+        let encoding = if keys.is_some() { encoding.sealed() } else { encoding };
         let draft = Draft {
             kind,
             encoding,
             volume: extent.volume,
-            stored,
+            stored: stored + encoding.tag_len(),
             offset: extent.offset,
             len: extent.len,
             time_ns: hub.time_ns(),
         };
         // A tag is all that a sealed payload is checked by: its record has a header before it is sealed.
         let sum = if keys.is_some() { 0 } else { crate::format::crc32c(&[payload]) };
-        let sum_of = |record: &Record| match record.kind {
-            Kind::Pad => 0,
-            _ if keys.is_some() => 0,
-            _ => payload_sum_with(&group, record.lsn, sum, length_of(payload)),
-        };
-        let seal = |record: &Record| header_sum(&record.encode(&group, sum_of(record)));
         let mut state = hub.lock();
         self.check(tenure)?;
         let epoch = state.core.epoch();
+        let header_of = |record: &Record| match (record.kind, keys) {
+            (Kind::Pad, Some(keys)) => keys.seal_pad(epoch, record).encode(&group, 0),
+            (Kind::Pad, None) | (_, Some(_)) => record.encode(&group, 0),
+            (_, None) => {
+                let sum = payload_sum_with(&group, record.lsn, sum, length_of(payload));
+                record.encode(&group, sum)
+            }
+        };
+        let seal = |record: &Record| header_sum(&header_of(record));
         let submitted = match state.lag.holds || state.writers.held > 0 {
             true => Err(Denied::NotNow),
             false => state.core.submit(draft, seal),
@@ -279,9 +277,9 @@ impl Inner {
         state.writers.inside += 1;
         drop(state);
         let placed = pad
-            .map_or(Ok(()), |pad| self.ring.place(pad.lsn, &pad.encode(&group, 0), &[]))
+            .map_or(Ok(()), |pad| self.ring.place(pad.lsn, &header_of(&pad), &[]))
             .and_then(|()| {
-                let header = record.encode(&group, sum_of(&record));
+                let header = header_of(&record);
                 match keys {
                     None => self.ring.place(record.lsn, &header, payload),
                     Some(keys) => {

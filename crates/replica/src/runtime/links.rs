@@ -258,8 +258,8 @@ impl Inner {
                 false => expands(record, payload),
                 true => {
                     let header = bytes[..at].last_chunk().expect("a header is before it");
-                    let opened =
-                        open_payload(self.ring.keys(), history, (record, 0), header, payload);
+                    let (keys, epoch) = (self.ring.keys(), history.epoch_at(record.lsn));
+                    let opened = open_payload(keys, epoch, (record, 0), header, payload);
                     opened.is_some_and(|payload| expands(record, &payload))
                 }
             };

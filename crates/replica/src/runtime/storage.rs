@@ -259,7 +259,7 @@ fn failed(inner: &Inner, what: &str, error: &dyn std::fmt::Display) {
     inner.hub.step(Event::StorageFailed);
 }
 
-/// The record at an address, and its payload, decoded.
+/// The record at an address, and its payload, decoded. One that is sealed is opened, also where its payload is not wanted.
 pub(super) fn read_record(
     inner: &Inner,
     at: Lsn,
@@ -277,17 +277,30 @@ pub(super) fn read_record(
     if record.lsn != at {
         return Err(damaged);
     }
-    let Some(payload) = payload else { return Ok(record) };
+    // It was looked at when it came; but who can write into the ring may have changed it since.
+    let is_sealed = record.encoding.is_sealed();
+    let begun = inner.hub.lock().core.history().begun_at(at).copied();
+    if is_sealed != begun.is_some_and(|epoch| epoch.is_sealed) {
+        return Err(damaged);
+    }
+    let mut unwanted = Vec::new();
+    let payload = match payload {
+        Some(payload) => payload,
+        None if is_sealed => &mut unwanted,
+        None => return Ok(record),
+    };
     payload.clear();
-    if record.payload_len() == 0 {
+    if record.payload_len() == 0 && !is_sealed {
         return Ok(record);
     }
     let len = usize::try_from(record.payload_len()).expect("at most PAYLOAD_MAX");
     payload.resize(len, 0);
-    inner.ring.read(at.plus(crate::format::RECORD_HEADER_LEN), payload).map_err(media)?;
-    if record.encoding.is_sealed() {
-        let history = inner.hub.lock().core.history().clone();
-        let opened = open_payload(inner.ring.keys(), &history, (&record, sum), &header, payload);
+    if len > 0 {
+        inner.ring.read(at.plus(crate::format::RECORD_HEADER_LEN), payload).map_err(media)?;
+    }
+    if is_sealed {
+        let epoch = begun.map(|it| it.epoch);
+        let opened = open_payload(inner.ring.keys(), epoch, (&record, sum), &header, payload);
         *payload = opened.ok_or(damaged)?;
     } else if crate::format::payload_sum(&group, at, payload) != sum {
         return Err(damaged);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use log::Lsn;
 use pmem::MediumError;
 
-use crate::format::{Kind, PAYLOAD_MAX, Record};
+use crate::format::{PAYLOAD_MAX, Record};
 
 /// The records of a group's order that a member has.
 pub trait Records: Send + Sync + fmt::Debug {
@@ -57,9 +57,8 @@ pub(super) fn each<E: From<RecordsError>>(
         let record = records.record(at, None)?;
         let damaged = RecordsError::MediaDamaged { at };
         // No ring is believed to a loop without end, or to bytes without bound.
-        let is_fit = record.lsn == at
-            && record.end() <= range.end
-            && (record.kind == Kind::Pad || record.stored <= PAYLOAD_MAX);
+        let is_fit =
+            record.lsn == at && record.end() <= range.end && record.data_len() <= PAYLOAD_MAX;
         if !is_fit {
             return Err(damaged.into());
         }

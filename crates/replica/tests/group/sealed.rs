@@ -1,6 +1,11 @@
 //! Records that are sealed with the group's secret.
 
+use std::os::unix::fs::FileExt;
+
+use block::{BlockDevice as _, Survives};
+use replica::format::{Encoding, Geometry, Kind, Record, header_sum};
 use replica::runtime::{StartError, Way};
+use replica::view::Point;
 use replica::wire::Policy;
 
 use crate::group::{Group, Plan, SECRET, one_sided};
@@ -34,7 +39,7 @@ fn no_ring_of_a_group_that_seals_holds_what_was_written_and_every_volume_does() 
         group.write(0, 0, 0, FILL, 300_032);
         group.member(0).mark("a point").unwrap();
         group.devices(0)[1]
-            .write_zeroes(0, 4096, block::Zeroing::MayFree, block::Survives::Durable)
+            .write_zeroes(0, 4096, block::Zeroing::MayFree, Survives::Durable)
             .unwrap();
         applied(&group, 0, 1);
         let (_, marks) = group.member(1).available().unwrap();
@@ -87,4 +92,114 @@ fn a_member_does_not_start_with_another_secret_than_its_ring_is_sealed_with() {
     assert!(matches!(other, Err(StartError::OtherSecret)), "{other:?}");
     group.start_with(1, SECRET);
     group.compare(0, 1);
+}
+
+#[test]
+fn a_log_of_a_group_that_seals_goes_round_with_pads_at_its_end() {
+    for one_sided in [None, Some(one_sided())] {
+        let mut group = Group::new(Plan { seals: true, one_sided, ..Plan::default() });
+        for round in 0..16 {
+            group.write(0, round % 2, 4096, FILL ^ 1, 300_032);
+        }
+        assert!(group.status(0).end.0 > 4 << 20);
+        applied(&group, 0, 1);
+        group.compare(0, 1);
+        for member in [1, 0] {
+            group.stop(member);
+        }
+        group.start(0);
+        group.start(1);
+        group.compare(0, 1);
+    }
+}
+
+#[test]
+fn a_view_of_a_group_that_seals_has_the_longest_write() {
+    for compression in [Policy::None, Policy::Lz4] {
+        let group = Group::new(Plan {
+            seals: true,
+            compression,
+            retention_ns: 3_600_000_000_000,
+            capacity: 8 << 20,
+            ..Plan::default()
+        });
+        let mut bytes = vec![0; 1 << 20];
+        let mut next = 1_u64;
+        for byte in &mut bytes {
+            next = next.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            *byte = next.to_be_bytes()[0];
+        }
+        group.devices(0)[0].write(4096, &bytes, Survives::Durable).unwrap();
+        group.member(0).mark("behind").unwrap();
+        group.write(0, 0, 4096, 2, 1 << 20);
+        group.wait("all is there", || group.status(1).committed >= group.status(0).end);
+        let (_, marks) = group.member(1).available().unwrap();
+        assert_eq!(marks.len(), 1);
+        let mut found = vec![0; 1 << 20];
+        let view = group.member(1).view(&Point::Mark("behind".to_owned()), 4 << 20).unwrap();
+        view.volumes()[0].read(4096, &mut found).unwrap();
+        assert!(found == bytes, "at the mark");
+        let view = group.member(1).view(&Point::Latest, 4 << 20).unwrap();
+        view.volumes()[0].read(4096, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 2), "at the end");
+    }
+}
+
+/// The pad that may take the place of a record, and whose header has its checksum: a CRC is linear in 32 bits of the time.
+fn pad_instead_of(group: &Group, record: &Record, sum: u32) -> [u8; 64] {
+    let id = group.config(0).group;
+    let stored = u32::try_from(record.span()).unwrap() - 64;
+    let make = |bits: u32| {
+        let (kind, encoding, time_ns) = (Kind::Pad, Encoding::Plain, bits.into());
+        Record { kind, encoding, stored, time_ns, ..*record }.encode(&id, 0)
+    };
+    let of = |bits| header_sum(&make(bits));
+    let reduced =
+        |basis: &[(u32, u32)], of| {
+            basis.iter().fold(of, |(sum, bits): (u32, u32), (of, with)| {
+                if sum ^ of < sum { (sum ^ of, bits ^ with) } else { (sum, bits) }
+            })
+        };
+    let mut basis = Vec::new();
+    for bit in 0..32 {
+        let found = reduced(&basis, (of(1 << bit) ^ of(0), 1 << bit));
+        basis.extend((found.0 != 0).then_some(found));
+    }
+    let pad = make(reduced(&basis, (sum ^ of(0), 0)).1);
+    assert_eq!(header_sum(&pad), sum);
+    pad
+}
+
+#[test]
+fn a_member_does_not_start_with_a_pad_where_its_log_had_a_sealed_record() {
+    let plan = Plan { retention_ns: 3_600_000_000_000, ..Plan::default() };
+    for seals in [true, false] {
+        let mut group = Group::new(Plan { seals, ..plan.clone() });
+        for fill in 1..4 {
+            group.write(0, 0, u64::from(fill) * 4096, fill, 4096);
+        }
+        group.wait("all is there", || group.status(1).committed >= group.status(0).end);
+        group.stop(0);
+        group.stop(1);
+        let ring = group.room().join("1").join("ring");
+        let file = std::fs::File::options().read(true).write(true).open(ring).unwrap();
+        let begin = Geometry::new(plan.capacity, 2).ring();
+        let (mut header, id) = ([0; 64], group.config(1).group);
+        let (at, record) = (begin..begin + plan.capacity)
+            .step_by(64)
+            .find_map(|at| {
+                file.read_exact_at(&mut header, at).unwrap();
+                let (record, _) = Record::decode(&id, &header).ok()?;
+                (record.kind == Kind::Write && record.offset == 8192).then_some((at, record))
+            })
+            .expect("the second write is in the log");
+        let pad = pad_instead_of(&group, &record, header_sum(&header));
+        file.write_all_at(&pad, at).unwrap();
+        let started = group.try_start(1, group.config(1), SECRET);
+        match seals {
+            true => assert!(matches!(started, Err(StartError::Damaged { .. })), "{started:?}"),
+            // So much is the checksum worth that joins records which are not sealed.
+            false => assert!(started.is_ok()),
+        }
+    }
 }
