@@ -77,7 +77,15 @@ fn make_room(out: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-/// Gives memory back that a PDU took and does not need: a READ of little, or one that failed.
+/// Gives memory back that a PDU took and does not need: a READ of little, or one that failed. A buffer that grew by others
+/// grows on in what it has.
+pub(crate) fn give_back_much(out: &mut Vec<u8>) {
+    if out.capacity() - out.len() > SLACK_MAX.max(out.len()) {
+        out.shrink_to_fit();
+    }
+}
+
+/// Gives memory back that answers do not need.
 pub(crate) fn give_back(out: &mut Vec<u8>) {
     if out.capacity() - out.len() > SLACK_MAX {
         out.shrink_to_fit();

@@ -203,7 +203,7 @@ impl Job {
             }
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
-            frame::give_back(&mut out);
+            frame::give_back_much(&mut out);
             answered.push(Answered { at, header, channel, turn });
         }
         if let Some(last) = answered.last().filter(|_| count > 1) {
