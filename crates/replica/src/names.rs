@@ -171,6 +171,13 @@ impl History {
         self.0.iter().any(|epoch| epoch.is_sealed)
     }
 
+    /// Whether bytes at `start` or behind it are, or may come to be, of a sealed epoch.
+    pub fn is_sealed_from(&self, start: Lsn) -> bool {
+        self.0.iter().enumerate().any(|(at, epoch)| {
+            epoch.is_sealed && self.0.get(at + 1).is_none_or(|next| next.start > start)
+        })
+    }
+
     /// Begins an epoch. Epochs of which no byte is left go.
     pub fn begin(&mut self, begins: EpochStart) {
         // What was lost by force before the epochs that go stays lost.
@@ -240,6 +247,17 @@ mod tests {
     #[test]
     fn groups_without_a_common_epoch_share_nothing() {
         assert_eq!(history(&[(1, 7, 0)]).common(Lsn(9), &history(&[(1, 8, 0)]), Lsn(9)), None);
+    }
+
+    #[test]
+    fn a_history_is_sealed_from_where_bytes_of_a_sealed_epoch_may_be() {
+        let mut history = history(&[(1, 7, 0), (2, 8, 640), (3, 9, 960)]);
+        assert!(!history.is_sealed_from(Lsn(0)));
+        history.0[1].is_sealed = true;
+        assert!(history.is_sealed_from(Lsn(0)) && history.is_sealed_from(Lsn(896)));
+        assert!(history.is_sealed() && !history.is_sealed_from(Lsn(960)));
+        history.0[2].is_sealed = true;
+        assert!(history.is_sealed_from(Lsn(6400)));
     }
 
     #[test]

@@ -367,8 +367,8 @@ impl Core {
         // A label that named what may still be lost would make a member that lost it a damaged one.
         let certain = self.committed.min(self.order.durable());
         self.label.committed = self.label.committed.max(certain);
-        self.label.key_check =
-            if self.label.history.is_sealed() { self.config.key_check } else { 0 };
+        let is_sealed = self.label.history.is_sealed_from(self.label.start);
+        self.label.key_check = if is_sealed { self.config.key_check } else { 0 };
         self.after.push_back((self.label.sequence, after));
         self.act(Action::StoreLabel(Box::new(self.label.clone())));
     }

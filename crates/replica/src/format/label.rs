@@ -184,7 +184,7 @@ pub struct Label {
     pub handed_to: Option<MemberId>,
     /// At the source: members to whom an operator has it send nothing until they are resumed.
     pub suspended: MemberSet,
-    /// Where epochs of the history are sealed: [`super::RecordKeys::check`] of the keys; otherwise 0.
+    /// Where bytes from `start` on may be of a sealed epoch: [`super::RecordKeys::check`] of the keys; otherwise 0.
     pub key_check: u64,
     /// What the volumes of this member hold.
     pub contents: Contents,

@@ -141,8 +141,8 @@ pub enum StartError {
     NoKeys,
     /// Records of this member's memory are sealed with another secret.
     #[error(
-        "the log of this member is sealed with another secret than the group's file names: put that one back, or recreate this \
-         member's memory once another has everything"
+        "the log of this member has records that are sealed with another secret than the group's file names: put that one back \
+         (docs/replica.md, \"Another secret\", says how a group gets another)"
     )]
     OtherSecret,
     /// A volume is not what the group has.

@@ -352,7 +352,9 @@ impl Group {
             let streams = |(member, other): &(MemberId, MemberState)| {
                 !others.contains(*member) || (other.is_connected && !other.is_copying)
             };
-            follow && status.in_sync == all && status.others.iter().all(streams)
+            // Who takes devices before the source is ready has those of a member that is none.
+            let is_there = follow && status.is_ready && status.in_sync == all;
+            is_there && status.others.iter().all(streams)
         });
     }
 

@@ -95,6 +95,45 @@ fn a_member_does_not_start_with_another_secret_than_its_ring_is_sealed_with() {
 }
 
 #[test]
+fn a_group_gets_another_secret_once_its_logs_have_no_sealed_record() {
+    const OTHER: &[u8] = b"another secret of all members";
+    let mut group = Group::new(Plan { seals: true, ..Plan::default() });
+    group.write(0, 0, 0, 1, 4096);
+    group.stop(0);
+    group.stop(1);
+    group.seals(false);
+    group.start(0);
+    group.start(1);
+    group.wait_in_sync(0);
+    group.write(0, 0, 0, 2, 4096);
+    // Labels name the oldest record still.
+    group.stop(0);
+    let other = group.try_start(0, group.config(0), OTHER);
+    assert!(matches!(other, Err(StartError::OtherSecret)), "{other:?}");
+    group.start(0);
+    group.wait_in_sync(0);
+    for fill in 3..11 {
+        group.write(0, 0, 0, fill, 300_032);
+    }
+    applied(&group, 0, 1);
+    group.stop(0);
+    group.stop(1);
+    group.seals(true);
+    for member in 0..2 {
+        group.start_with(member, OTHER);
+    }
+    group.wait_in_sync(0);
+    group.write(0, 0, 4096, FILL, 4096);
+    group.compare(0, 1);
+    assert!(!has_fill(&group, 1, "ring"));
+    for member in 0..2 {
+        group.stop(member);
+    }
+    let first = group.try_start(1, group.config(1), SECRET);
+    assert!(matches!(first, Err(StartError::OtherSecret)), "{first:?}");
+}
+
+#[test]
 fn a_log_of_a_group_that_seals_goes_round_with_pads_at_its_end() {
     for one_sided in [None, Some(one_sided())] {
         let mut group = Group::new(Plan { seals: true, one_sided, ..Plan::default() });

@@ -136,13 +136,13 @@ fn a_newer_version_in_either_slot_is_not_taken_for_damage() {
     let whole = fs::read(&path).unwrap();
     for slot in [0, 4096] {
         let mut newer = whole.clone();
-        newer[slot + 8] = 4;
+        newer[slot + 8] = 5;
         newer[slot + 12..slot + 16].fill(0);
         let crc = crate::format::crc32c(&[&newer[slot..slot + 4096]]);
         newer[slot + 12..slot + 16].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, &newer).unwrap();
         let shown = refused(&path).to_string();
-        assert!(shown.contains("format version 4, this program knows 3"), "{shown}");
+        assert!(shown.contains("format version 5, this program knows 4"), "{shown}");
     }
 }
 
