@@ -14,11 +14,11 @@ use thiserror::Error;
 pub(crate) use self::label::{CAPACITY_MIN, LABEL_LEN};
 pub use self::label::{Contents, Geometry, Label, Position};
 pub use self::record::{
-    Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, VOLUME_LEN_MAX,
-    VOLUMES_MAX, header_sum, payload_sum,
+    Encoding, Extent, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record, TAG_LEN,
+    VOLUME_LEN_MAX, VOLUMES_MAX, header_sum, payload_sum,
 };
 pub(crate) use self::record::{NUMBER_MAX, payload_sum_with};
-pub use self::seal::{RecordKeys, TAG_LEN};
+pub use self::seal::RecordKeys;
 pub use self::sequence::{Indexed, check_sequence};
 pub(crate) use self::sequence::{is_of_its_epoch, open_payload};
 

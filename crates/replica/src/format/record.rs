@@ -15,8 +15,11 @@ use log::Lsn;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FormatError, TAG_LEN, crc32c};
+use super::{FormatError, crc32c};
 use crate::names::GroupId;
+
+/// Bytes of the tag of a sealed record.
+pub const TAG_LEN: u32 = 16;
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -24,11 +24,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 use log::Lsn;
 
-use super::Record;
+use super::{Record, TAG_LEN};
 use crate::names::{Epoch, GroupId};
-
-/// Bytes of a tag.
-pub const TAG_LEN: u32 = 16;
 
 /// The keys of a group's records.
 pub struct RecordKeys {

@@ -238,7 +238,7 @@ fn a_member_does_not_start_with_a_pad_where_its_log_had_a_sealed_record() {
         match seals {
             true => assert!(matches!(started, Err(StartError::Damaged { .. })), "{started:?}"),
             // So much is the checksum worth that joins records which are not sealed.
-            false => assert!(started.is_ok()),
+            false => drop(started.unwrap()),
         }
     }
 }

@@ -123,6 +123,7 @@ fn without_an_engine_that_answers_records_go_by_messages_and_operators_are_told(
 }
 
 #[test]
+#[ignore = "hangs on a busy machine: docs/open-faults.md"]
 fn copies_and_one_sided_records_make_one_order() {
     let mut group = Group::new(plan());
     wait_for_ways(&group, 0);
