@@ -27,7 +27,7 @@ pub(crate) struct Options {
 impl Options {
     /// What CI has time for.
     pub(crate) fn short() -> Self {
-        Self { from: 0, seeds: 500, replay: None }
+        Self { from: 0, seeds: 800, replay: None }
     }
 }
 

@@ -341,21 +341,24 @@ impl Group {
 
     /// Waits until all running members are in sync with the source.
     pub(crate) fn wait_in_sync(&self, source: u8) {
+        self.wait("all running members are in sync", || self.is_in_sync(source));
+    }
+
+    /// Whether all running members are in sync with the source.
+    pub(crate) fn is_in_sync(&self, source: u8) -> bool {
         let running = (0..self.plan.members).filter(|it| self.running[usize::from(*it)].is_some());
         let all = running.fold(MemberSet::NONE, |all, member| all.with(MemberId(member)));
         let source_id = MemberId(source);
-        self.wait("all running members are in sync", || {
-            // A source that has not noticed yet that a member has started again takes it for in sync.
-            let others = all.without(source_id);
-            let follow = others.iter().all(|it| self.status(it.0).follows == Some(source_id));
-            let status = self.status(source);
-            let streams = |(member, other): &(MemberId, MemberState)| {
-                !others.contains(*member) || (other.is_connected && !other.is_copying)
-            };
-            // Who takes devices before the source is ready has those of a member that is none.
-            let is_there = follow && status.is_ready && status.in_sync == all;
-            is_there && status.others.iter().all(streams)
-        });
+        // A source that has not noticed yet that a member has started again takes it for in sync.
+        let others = all.without(source_id);
+        let follow = others.iter().all(|it| self.status(it.0).follows == Some(source_id));
+        let status = self.status(source);
+        let streams = |(member, other): &(MemberId, MemberState)| {
+            !others.contains(*member) || (other.is_connected && !other.is_copying)
+        };
+        // Who takes devices before the source is ready has those of a member that is none.
+        let is_there = follow && status.is_ready && status.in_sync == all;
+        is_there && status.others.iter().all(streams)
     }
 
     /// Waits until a member has applied everything, and compares its volumes with the source's.

@@ -25,13 +25,29 @@ fn wait_for_ways(group: &Group, source: u8) {
 
 /// Writes until the source is gone, or `end` says so: the number of the last answered write of each writer.
 fn write_on(group: &mut Group, source: u8, end: impl FnOnce(&mut Group)) -> Vec<u64> {
+    write_up_to(group, source, |group, allowed| {
+        allowed.store(u64::MAX, Ordering::SeqCst);
+        end(group);
+    })
+}
+
+/// The same, of which each writer does no more writes than the number says that `end` raises.
+fn write_up_to(
+    group: &mut Group,
+    source: u8,
+    end: impl FnOnce(&mut Group, &AtomicU64),
+) -> Vec<u64> {
     let (stops, counts) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; WRITERS]);
+    let allowed = AtomicU64::new(200);
     let devices = group.devices(source);
     thread::scope(|scope| {
         for (writer, count) in (0_u64..).zip(&counts) {
-            let (device, stops) = (&devices[0], &stops);
+            let (device, stops, allowed) = (&devices[0], &stops, &allowed);
             scope.spawn(move || {
                 for (round, pages) in (1_u64..).zip([1, 2, 3].into_iter().cycle()) {
+                    while round > allowed.load(Ordering::SeqCst) && !stops.load(Ordering::SeqCst) {
+                        thread::yield_now();
+                    }
                     let bytes = round.to_le_bytes().repeat(512 * pages);
                     let done = device.write(writer * AREA, &bytes, Survives::Durable);
                     if done.is_err() || stops.load(Ordering::SeqCst) {
@@ -42,7 +58,7 @@ fn write_on(group: &mut Group, source: u8, end: impl FnOnce(&mut Group)) -> Vec<
             });
         }
         group.wait("some writes", || counts.iter().all(|it| it.load(Ordering::SeqCst) > 100));
-        end(group);
+        end(group, &allowed);
         stops.store(true, Ordering::SeqCst);
     });
     counts.map(AtomicU64::into_inner).to_vec()
@@ -123,7 +139,6 @@ fn without_an_engine_that_answers_records_go_by_messages_and_operators_are_told(
 }
 
 #[test]
-#[ignore = "hangs on a busy machine: docs/open-faults.md"]
 fn copies_and_one_sided_records_make_one_order() {
     let mut group = Group::new(plan());
     wait_for_ways(&group, 0);
@@ -133,7 +148,14 @@ fn copies_and_one_sided_records_make_one_order() {
         group.write(0, 0, round % 40 * 65536, 1, 65536);
     }
     group.start(1);
-    write_on(&mut group, 0, |group| group.wait_in_sync(0));
+    write_up_to(&mut group, 0, |group, allowed| {
+        // Without a bound they fill a log of 2 MiB faster than a member takes it in that has no core, which so never comes in
+        // sync. Each look at it lets them go on by less than a twentieth of the log.
+        group.wait("the member is in sync", || {
+            allowed.fetch_add(2, Ordering::SeqCst);
+            group.is_in_sync(0)
+        });
+    });
     wait_for_ways(&group, 0);
     group.compare(0, 1);
 }

@@ -132,21 +132,30 @@ impl World<'_> {
             return false;
         }
         let Some(source) = self.any_source() else { return false };
-        match self.compared {
-            None => self.rots(source),
+        let rounds = match self.compared {
+            None => {
+                self.rots(source);
+                0
+            }
             Some(_) if !self.differs_from(source) => return false,
             // What was found may have been lost with a process.
-            Some(rounds) if rounds < COMPARED_MAX => {}
+            Some(rounds) if rounds < COMPARED_MAX => rounds,
             Some(_) => return false,
-        }
-        self.compared = Some(self.compared.map_or(1, |rounds| rounds + 1));
-        self.trace(|| "all members compare".to_owned());
+        };
+        self.compared = Some(rounds);
         // Where there is one writer alone, those that differ come one after the other.
+        let mut is_asked = false;
         for volume in 0..VOLUMES {
-            if self.compared == Some(1) || self.volume_differs_from(source, volume) {
-                self.compare(source, volume);
+            if rounds == 0 || self.volume_differs_from(source, volume) {
+                is_asked |= self.compare(source, volume);
             }
         }
+        if !is_asked {
+            // The log has no room yet.
+            return true;
+        }
+        self.compared = Some(rounds + 1);
+        self.trace(|| "all members compare".to_owned());
         if self.chance.happens(1, 2)
             && let Some(number) = self.connections.keys().next().copied()
         {
@@ -185,13 +194,13 @@ impl World<'_> {
         }
     }
 
-    /// A source puts into the order that all compare a volume.
-    fn compare(&mut self, source: u8, volume: u8) {
+    /// A source puts into the order that all compare a volume. False: it has no room for that.
+    fn compare(&mut self, source: u8, volume: u8) -> bool {
         let now = self.now;
         let first_sum = self.next_sum;
-        let Some(process) = self.process(source) else { return };
+        let Some(process) = self.process(source) else { return false };
         let Some(writer) = process.writers.iter().position(|it| matches!(it, Writer::Idle)) else {
-            return;
+            return false;
         };
         let len = process.core.sizes()[usize::from(volume)];
         let extent = Extent { volume, offset: 0, len };
@@ -200,7 +209,7 @@ impl World<'_> {
         let seal = |record: &replica::format::Record| {
             if record.kind == Kind::Pad { first_sum } else { first_sum + 1 }
         };
-        let Ok(admitted) = process.core.submit(draft, seal) else { return };
+        let Ok(admitted) = process.core.submit(draft, seal) else { return false };
         self.next_sum += 2;
         let held = self.members[usize::from(source)].disk.volumes[cells(extent)].to_vec();
         for record in admitted.pad.iter().chain([&admitted.record]) {
@@ -220,6 +229,7 @@ impl World<'_> {
                 Writer::Placing(Work { pad, lsn, end, extent: None, stamp: 0, sum });
         }
         self.later(1_000, What::Writer(source, life, writer));
+        true
     }
 
     /// A destination has compared a range, and found it to be something else.
