@@ -13,7 +13,8 @@ use smb::FlushRequest;
 use smb::NtStatus;
 use tree::InlineIo;
 
-use super::call::{Asker, Call};
+use super::asker::Asker;
+use super::call::Call;
 use super::frame::{Outcome, malformed};
 use super::persist::{persist, persist_name};
 use crate::access::{self, Look};

@@ -14,6 +14,7 @@ pub(crate) mod oplock_break;
 pub(crate) mod session_setup;
 
 mod asked;
+mod asker;
 mod binding;
 mod break_notice;
 mod change_notify;

@@ -10,7 +10,8 @@ use smb::NtStatus;
 use smb::{ReadRequest, ReadResponse};
 use tree::{InlineIo, Remainder, ShareError};
 
-use super::call::{Asker, Call};
+use super::asker::Asker;
+use super::call::Call;
 use super::frame::Outcome;
 use super::frame::malformed;
 use crate::access::{self, Look};

@@ -20,7 +20,7 @@ use smb::crypto::Turn;
 use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route};
 
-use super::call::Asker;
+use super::asker::Asker;
 use super::connection::{Connection, Stage, Violation};
 use super::frame;
 use super::job::{Element, Job};

@@ -6,7 +6,8 @@ use smb::Header;
 use smb::NtStatus;
 use smb::crypto::Turn;
 
-use super::call::{Asker, Call};
+use super::asker::Asker;
+use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms, malformed};
 use super::prepared::Prepared;
 use super::{

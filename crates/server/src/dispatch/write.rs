@@ -9,7 +9,8 @@ use smb::NtStatus;
 use smb::{WriteFlags, WriteRequest, WriteResponse};
 use tree::{InlineIo, ShareError};
 
-use super::call::{Asker, Call};
+use super::asker::Asker;
+use super::call::Call;
 use super::frame::{Outcome, malformed};
 use super::prepared::{Plan, Prepared, Source};
 use crate::access;
