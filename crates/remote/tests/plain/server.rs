@@ -176,8 +176,10 @@ impl Shared {
         let mut kind = [0];
         match stream.read_exact(&mut kind) {
             Ok(()) if kind == [control::RECALLS] => {
+                // Answered under the lock: who has the answer finds the stream.
+                let mut recalls = self.recalls.lock().unwrap();
                 stream.write_all(&[0]).unwrap();
-                *self.recalls.lock().unwrap() = Some(stream);
+                *recalls = Some(stream);
             }
             Ok(()) => {
                 stream.set_nodelay(true).unwrap();

@@ -14,8 +14,9 @@ use super::call::Call;
 use crate::config::Announced;
 use crate::host::{self, HostAddress};
 
-/// One entry for each address and listener a client can reach us at.
-pub(super) fn query(call: &Call) -> Result<Vec<u8>, NtStatus> {
+/// One entry for each address and listener a client can reach us at. The kernel is asked on a thread: a host may have hundreds
+/// of interfaces.
+pub(super) async fn query(call: &Call) -> Result<Vec<u8>, NtStatus> {
     if !call.link.agreed.get().is_some_and(|agreed| agreed.is_smb3()) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -23,7 +24,8 @@ pub(super) fn query(call: &Call) -> Result<Vec<u8>, NtStatus> {
     let rdma = core.push.rdma_address();
     let mut list = if core.identity.announced.is_empty() {
         let tcp = core.identity.tcp_address.unwrap_or(call.link.local);
-        discovered(tcp, rdma, call.link.local.ip(), &host::addresses())
+        let known = call.waiting(|_| host::addresses()).await?;
+        discovered(tcp, rdma, call.link.local.ip(), &known)
     } else {
         told(&core.identity.announced, rdma.is_some())
     };

@@ -29,6 +29,7 @@ use super::asked;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
 use super::prepared::Prepared;
+use super::proof::is_of_many;
 use super::router::{self, begin_work};
 use super::shift::Shift;
 use crate::connections::{Channel, Kept, Link, Parcel, Pending};
@@ -225,10 +226,11 @@ impl Job {
     }
 }
 
-// Signs and seals an answer: a long one where it keeps nobody waiting.
+// Signs and seals an answer: a long one, or one of many requests, where it keeps nobody waiting.
 async fn protect(link: &Arc<Link>, made: Made) -> Result<Vec<u8>, FrameError> {
     let signed = made.answered.iter().find_map(|one| one.channel.clone());
-    let protector = made.sealed.clone().or(signed).filter(|_| made.out.len() > IO_INLINE_MAX);
+    let is_long = made.out.len() > IO_INLINE_MAX || is_of_many(made.answered.iter());
+    let protector = made.sealed.clone().or(signed).filter(|_| is_long);
     match protector {
         None => made.protect(),
         Some(channel) => {

@@ -46,6 +46,6 @@ mod write;
 
 pub(crate) use self::connection::{Connection, Violation};
 pub(crate) use self::farewell::end_of_connection;
-pub(crate) use self::proof::LONG;
+pub(crate) use self::proof::Unproven;
 #[cfg(test)]
 pub(crate) use self::router::dispatch;

@@ -1,9 +1,10 @@
-//! The seal and the signatures of a long frame: a thread that may wait computes them before the frame is handled.
+//! The seal and the signatures of a long frame, or of a compound of many requests: a thread that may wait computes them
+//! before the frame is handled.
 //!
 //! ```text
 //!                short, or neither signed nor sealed
 //!   frame --------------------------------------------------> handled; a signature is verified when it is asked for
-//!     |  long                                                 ^
+//!     |  long, or of many requests                            ^
 //!     +-----> Unproven --prove, on a thread--> Proven --------+
 //! ```
 //!
@@ -12,6 +13,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.2.1.1 (decrypting), §3.3.5.2.4 (verifying).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smb::compound;
@@ -21,8 +23,8 @@ use smb::{Command, Header, HeaderFlags, Protocol, Route, SessionId, TransformHea
 
 use super::connection::Violation;
 use crate::connections::{Channel, Frame, Link};
-use crate::limits::IO_INLINE_MAX;
-use crate::state::{Account, Room};
+use crate::limits::{IO_INLINE_MAX, REQUEST_COST, SIGNED_INLINE_MAX};
+use crate::state::{Account, Resource, Room};
 
 /// What is known of the protection of a frame.
 #[derive(Debug, Default)]
@@ -31,6 +33,8 @@ pub(crate) struct Proof {
     pub(super) sealed: Option<Arc<Channel>>,
     /// The requests whose signature is right, and whose it is: by where they begin. `None`: nobody has looked yet.
     signed: Option<Vec<(usize, Arc<Channel>)>>,
+    /// The requests of the frame, if somebody has walked it.
+    pub(super) walk: Option<Vec<(Range<usize>, Header)>>,
 }
 
 impl Proof {
@@ -42,7 +46,7 @@ impl Proof {
         let (head, payload) = frame.split_at_mut(TransformHeader::LEN);
         let head = head.first_chunk().expect("parsed above");
         key.open(head, payload).map_err(|_| Violation::PeerSeal)?;
-        Ok(Self { sealed: Some(channel), signed: None })
+        Ok(Self { sealed: Some(channel), ..Self::default() })
     }
 
     fn of(link: &Link, frame: &mut [u8]) -> Result<Self, Violation> {
@@ -56,7 +60,8 @@ impl Proof {
         let mut signed = Vec::new();
         let mut before = None;
         let walk: Vec<_> = compound::walk(frame).collect::<Result<_, _>>()?;
-        for (range, mut header) in walk {
+        for (range, header) in &walk {
+            let mut header = *header;
             relate(&mut header, &mut before);
             if header.command == Command::CANCEL || !header.flags.contains(HeaderFlags::SIGNED) {
                 continue;
@@ -69,7 +74,7 @@ impl Proof {
             };
             signed.extend(channel.filter(is_right).map(|channel| (range.start, channel)));
         }
-        Ok(Self { sealed: None, signed: Some(signed) })
+        Ok(Self { sealed: None, signed: Some(signed), walk: Some(walk) })
     }
 
     /// Whether that channel has signed the request that begins there.
@@ -103,15 +108,22 @@ pub(crate) struct Unproven {
 
 impl Unproven {
     /// Takes the frame if it is too long to be proven where it has arrived.
-    pub(super) fn take<'a>(link: &Arc<Link>, frame: Frame<'a>) -> Result<Self, Frame<'a>> {
-        match frame {
-            Frame::Owned(frame, room) if is_long_to_prove(&frame) => match link.holder() {
-                Some(holder) => Ok(Self { link: Arc::clone(link), holder, frame, room }),
-                // A stranger's is short, and nobody could sign it.
-                None => Err(Frame::Owned(frame, room)),
-            },
-            frame => Err(frame),
+    pub(super) fn take<'a>(link: &Arc<Link>, mut frame: Frame<'a>) -> Result<Self, Frame<'a>> {
+        if !is_long_to_prove(frame.bytes()) {
+            return Err(frame);
         }
+        // A stranger's is short, and nobody could sign it.
+        let Some(holder) = link.holder() else { return Err(frame) };
+        let (frame, room) = match frame {
+            Frame::Owned(frame, room) => (frame, room),
+            Frame::Borrowed(bytes) => {
+                let cost = bytes.len() + REQUEST_COST;
+                let room = Room::try_take((&link.account, &holder), Resource::Requests, cost);
+                let Some(room) = room else { return Err(Frame::Borrowed(bytes)) };
+                (bytes.to_vec().into(), Some(room))
+            }
+        };
+        Ok(Self { link: Arc::clone(link), holder, frame, room })
     }
 
     /// Opens its seal, or verifies its signatures, as a job of whoever has logged on. What is begun of that goes to its end
@@ -137,20 +149,25 @@ pub(crate) struct Proven {
 }
 
 fn is_long_to_prove(frame: &[u8]) -> bool {
-    if frame.len() <= LONG {
-        return false;
-    }
+    let is_long = frame.len() > LONG;
     match Protocol::of(frame) {
-        Ok(Protocol::Encrypted) => true,
+        Ok(Protocol::Encrypted) => is_long,
         Ok(Protocol::Smb2) => Header::parse(frame).is_ok_and(|header| {
-            header.flags.contains(HeaderFlags::SIGNED) || header.next_command != 0
+            let is_compound = header.next_command != 0;
+            let is_proven = header.flags.contains(HeaderFlags::SIGNED) || is_compound;
+            (is_long && is_proven) || (is_compound && is_of_many(compound::walk(frame)))
         }),
         _ => false,
     }
 }
 
+/// Whether a compound is of more requests than are signed and verified where they have arrived.
+pub(super) fn is_of_many(requests: impl Iterator) -> bool {
+    requests.take(SIGNED_INLINE_MAX + 1).count() > SIGNED_INLINE_MAX
+}
+
 /// Bytes of a frame whose seal or signatures are computed where it has arrived: of a request with [`IO_INLINE_MAX`].
-pub(crate) const LONG: usize = IO_INLINE_MAX + framing::FRAME_OVERHEAD_MAX;
+const LONG: usize = IO_INLINE_MAX + framing::FRAME_OVERHEAD_MAX;
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +176,6 @@ mod tests {
 
     use super::*;
     use crate::fuzzing::{Machine, Place};
-    use crate::state::resource::Resource;
 
     const KEY: [u8; 16] = [7; 16];
 
@@ -174,6 +190,18 @@ mod tests {
         sign(&mut first, &KEY);
         assert!(machine.handle(&mut first, &mut Vec::new()));
         (dir, machine, place)
+    }
+
+    /// Gets so many credits; the message id to go on with.
+    fn with_credits(machine: &mut Machine, place: Place, wanted: u16) -> u64 {
+        machine.connection().link.window().widen(wanted + 8);
+        let mut pdu = request(Command::ECHO, 1, place, 72, &KEY);
+        pdu[64..66].copy_from_slice(&4_u16.to_le_bytes());
+        pdu[14..16].copy_from_slice(&wanted.to_le_bytes());
+        sign(&mut pdu, &KEY);
+        let mut out = Vec::new();
+        assert!(machine.handle(&mut pdu, &mut out));
+        2
     }
 
     fn echo(place: Place, key: &[u8; 16]) -> Vec<u8> {
@@ -214,12 +242,16 @@ mod tests {
         assert!(out.is_empty(), "answered before its signatures were verified");
         let proven = unproven.unwrap().prove().await.unwrap();
         machine.connection().handle_proven(proven, &mut out).unwrap();
-        // A compound whose turn is over goes on later, on a busy machine after its first request.
+        wait_for_answers(machine, &mut out).await;
+        statuses(&out)
+    }
+
+    /// A compound whose turn is over goes on later, on a busy machine after its first request.
+    async fn wait_for_answers(machine: &Machine, out: &mut Vec<u8>) {
         while out.is_empty() {
             tokio::task::yield_now().await;
-            out = machine.late_answers();
+            *out = machine.late_answers();
         }
-        statuses(&out)
     }
 
     #[tokio::test]
@@ -264,6 +296,42 @@ mod tests {
         let refused: Vec<_> =
             statuses.iter().map(|status| *status == NtStatus::ACCESS_DENIED).collect();
         assert_eq!(refused, [false, true, false]);
+    }
+
+    /// A compound of signed requests, the first one of which has this message id.
+    fn compound(place: Place, first: u64, count: u64) -> Vec<u8> {
+        let mut frame = Vec::new();
+        for id in first..first + count {
+            let mut pdu = request(Command::ECHO, id, place, 72, &KEY);
+            pdu[64..66].copy_from_slice(&4_u16.to_le_bytes());
+            let next = if id + 1 == first + count { 0_u32 } else { 72 };
+            pdu[20..24].copy_from_slice(&next.to_le_bytes());
+            sign(&mut pdu, &KEY);
+            frame.extend_from_slice(&pdu);
+        }
+        frame
+    }
+
+    #[tokio::test]
+    async fn signatures_of_a_compound_of_many_requests_are_verified_on_a_thread_that_may_wait() {
+        let (_dir, mut machine, place) = logged_on();
+        let many = u64::try_from(SIGNED_INLINE_MAX).unwrap() + 1;
+        let first = with_credits(&mut machine, place, 512);
+        let mut out = Vec::new();
+        let mut few = compound(place, first, many - 1);
+        let handled = machine.connection().handle(Frame::Borrowed(&mut few), &mut out);
+        assert!(handled.unwrap().is_none());
+        wait_for_answers(&machine, &mut out).await;
+        assert_eq!(statuses(&out).len(), SIGNED_INLINE_MAX);
+        // Also where it stands in the buffer that many frames are read into.
+        let mut frame = compound(place, first + many - 1, many);
+        let mut out = Vec::new();
+        let unproven = machine.connection().handle(Frame::Borrowed(&mut frame), &mut out).unwrap();
+        let proven = unproven.unwrap().prove().await.unwrap();
+        machine.connection().handle_proven(proven, &mut out).unwrap();
+        wait_for_answers(&machine, &mut out).await;
+        let wanted = vec![NtStatus::SUCCESS; SIGNED_INLINE_MAX + 1];
+        assert_eq!(statuses(&out), wanted);
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ impl Connection {
     fn handle_messages(
         &mut self,
         mut frame: Frame<'_>,
-        proof: Proof,
+        mut proof: Proof,
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
         let start = if proof.sealed.is_some() { TransformHeader::LEN } else { 0 };
@@ -78,8 +78,12 @@ impl Connection {
             return self.handle_one(frame, start, header, proof, out);
         }
         let mut before = None;
+        let mut known = None;
         let mut is_of_no_session = false;
-        let walk: Vec<_> = compound::walk(&frame.bytes()[start..]).collect::<Result<_, _>>()?;
+        let walk = match proof.walk.take() {
+            Some(walk) => walk,
+            None => compound::walk(&frame.bytes()[start..]).collect::<Result<_, _>>()?,
+        };
         let mut elements = Vec::with_capacity(walk.len());
         for (range, mut header) in walk {
             relate(&mut header, &mut before);
@@ -101,7 +105,7 @@ impl Connection {
                 _ if header.flags.contains(HeaderFlags::RELATED) && is_of_no_session => {
                     Err(NtStatus::INVALID_PARAMETER)
                 }
-                _ => self.admit(&header, pdu, range.start, &proof),
+                _ => self.admit(&header, pdu, (range.start, &proof), &mut known),
             };
             is_of_no_session = matches!(admitted, Err(NtStatus::USER_SESSION_DELETED))
                 || (is_of_no_session && header.flags.contains(HeaderFlags::RELATED));
@@ -151,7 +155,7 @@ impl Connection {
             }
             _ => {}
         }
-        let admitted = self.admit(&header, pdu, start, &proof);
+        let admitted = self.admit(&header, pdu, (start, &proof), &mut None);
         let mut prepared = None;
         let is_sealed = proof.sealed.is_some();
         if let Ok(Some(channel)) = &admitted {
@@ -219,21 +223,25 @@ impl Connection {
         }
     }
 
-    /// Checks who sends a request and whether it is protected as it must be.
+    /// Checks who sends a request and whether it is protected as it must be. `known`: the channel of the request before it
+    /// in the frame.
     ///
     /// Spec: MS-SMB2 §3.3.5.2.4 (signature), §3.3.5.2.9 (session), §3.3.5.2.11 (encryption).
     fn admit(
         &self,
         header: &Header,
         pdu: &mut [u8],
-        at: usize,
-        proof: &Proof,
+        (at, proof): (usize, &Proof),
+        known: &mut Option<Arc<Channel>>,
     ) -> Result<Option<Arc<Channel>>, NtStatus> {
         let session_id = header.session_id.0;
         if session_id == 0 && header.command == Command::ECHO {
             return Ok(None);
         }
-        let channel = self.link.channel(session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let again = known.take().filter(|channel| channel.session.id == session_id);
+        let channel = again.or_else(|| self.link.channel(session_id));
+        let channel = channel.ok_or(NtStatus::USER_SESSION_DELETED)?;
+        *known = Some(Arc::clone(&channel));
         if channel.session.is_closed() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }

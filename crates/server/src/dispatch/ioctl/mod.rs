@@ -69,7 +69,7 @@ async fn serve(
         ControlCode::QUERY_NETWORK_INTERFACE_INFO if file_id != FileId::RELATED => {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call)?,
+        ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call).await?,
         // MS-SMB2 §3.3.5.15.2: a server without DFS.
         ControlCode::DFS_GET_REFERRALS | ControlCode::DFS_GET_REFERRALS_EX => {
             return Err(NtStatus::FS_DRIVER_REQUIRED);

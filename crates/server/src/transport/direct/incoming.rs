@@ -164,7 +164,8 @@ impl Peer {
         self.made_bytes += out.len();
         let room = smb.0.connection.take_room();
         self.items.push_back(Item::Frames(Parcel { frame: out, room }));
-        outcome?;
+        let unproven = outcome?;
+        debug_assert!(unproven.is_none(), "compounds and long frames are handled on a task");
         self.note_authentication(turn)
     }
 
@@ -174,7 +175,11 @@ impl Peer {
         turn.shared.core.runtime.spawn(async move {
             let mut out = Vec::new();
             let begun = smb.0.core().now();
-            let (outcome, _) = smb.handle(Frame::Owned(frame.into(), room), &mut out, begun);
+            let (handled, _) = smb.handle(Frame::Owned(frame.into(), room), &mut out, begun);
+            let outcome = match handled {
+                Ok(Some(unproven)) => smb.prove(unproven, &mut out).await,
+                handled => handled.map(drop),
+            };
             let home = Box::new(Home { smb, out, outcome });
             // If the peer is gone meanwhile, the SMB side ends here.
             let _ = mailbox.post(Item::Home(home));

@@ -30,6 +30,7 @@ use super::staging::{Budget, Holder};
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
 use crate::connections::{Frame, Link};
+use crate::dispatch::{Connection, Unproven, Violation};
 use crate::limits::Limits;
 use crate::state::Room;
 use crate::transport::served::Served;
@@ -111,28 +112,42 @@ impl fmt::Debug for Stage {
 pub(super) struct Smb(pub(super) Served);
 
 impl Smb {
-    /// Handles a frame, whose turn began at `begun`; returns the end of its turn as well. A bug that panics ends the
-    /// connection whose request met it, not the thread that serves all.
+    /// Handles a frame, whose turn began at `begun`; returns the end of its turn as well. What has to be proven on a thread
+    /// before comes back, see [`Smb::prove`]. A bug that panics ends the connection whose request met it, not the thread
+    /// that serves all.
     pub(super) fn handle(
         &mut self,
         frame: Frame<'_>,
         out: &mut Vec<u8>,
         begun: Instant,
-    ) -> (Result<(), End>, Instant) {
+    ) -> (Result<Option<Unproven>, End>, Instant) {
+        self.0.connection.link.hear(begun);
+        self.noted(begun, |connection| connection.handle(frame, out))
+    }
+
+    /// Handles what came back, once its signatures are verified.
+    pub(super) async fn prove(&mut self, unproven: Unproven, out: &mut Vec<u8>) -> Result<(), End> {
+        let proven = unproven.prove().await?;
+        let begun = self.0.core().now();
+        self.noted(begun, |connection| connection.handle_proven(proven, out)).0
+    }
+
+    fn noted<T>(
+        &mut self,
+        begun: Instant,
+        work: impl FnOnce(&mut Connection) -> Result<T, Violation>,
+    ) -> (Result<T, End>, Instant) {
         let connection = &mut self.0.connection;
-        connection.link.hear(begun);
-        let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(connection)));
         let reactor = &connection.core.connections.reactor;
         let ended = reactor.note(begun, connection.last_command());
-        let outcome = match outcome {
-            Ok(handled) => handled.map_err(End::from).map(|unproven| {
-                debug_assert!(unproven.is_none(), "frames of SMB Direct are short: FRAME_MAX");
-            }),
-            Err(_) => {
+        let outcome = outcome.map_or_else(
+            |_| {
                 connection.core.note_panic("a request");
                 Err(End::LocalPanic)
-            }
-        };
+            },
+            |handled| handled.map_err(End::from),
+        );
         (outcome, ended)
     }
 }

@@ -20,7 +20,7 @@ use super::receives::{SLOT_LEN, SLOTS};
 use super::remote::{Answers, Buffers};
 use super::staging::Budget;
 use crate::connections::Link;
-use crate::dispatch::{Connection, LONG};
+use crate::dispatch::Connection;
 use crate::service::Core;
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
@@ -342,9 +342,8 @@ const SMB_DIRECT: Config = Config {
     fragmented_receive_size_max: FRAME_MAX,
     read_write_size_max: 8 << 20,
 };
-/// The longest frame a peer may send: the receiving thread computes its seal or signatures.
+/// The longest frame a peer may send.
 const FRAME_MAX: u32 = SLOTS as u32 * SLOT_LEN / 2;
-const _: () = assert!(FRAME_MAX as usize <= LONG);
 /// 16 Reads, and Sends and Writes as deep as SMB Direct credits go.
 const QP: QpConfig = QpConfig {
     send_depth: 512,
