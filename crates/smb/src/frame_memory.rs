@@ -10,13 +10,14 @@
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A frame without what its transport puts in front.
 #[derive(Debug)]
 pub struct InFrame {
     bytes: Vec<u8>,
-    home: Option<Arc<Spares>>,
+    /// Gone where its connection is.
+    home: Weak<Spares>,
 }
 
 impl InFrame {
@@ -29,7 +30,7 @@ impl InFrame {
 
 impl From<Vec<u8>> for InFrame {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, home: None }
+        Self { bytes, home: Weak::new() }
     }
 }
 
@@ -49,7 +50,7 @@ impl DerefMut for InFrame {
 
 impl Drop for InFrame {
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
+        if let Some(home) = self.home.upgrade() {
             home.keep(mem::take(&mut self.bytes));
         }
     }
@@ -94,7 +95,7 @@ impl Spares {
                 bytes
             }
         };
-        InFrame { bytes, home: Some(Arc::clone(self)) }
+        InFrame { bytes, home: Arc::downgrade(self) }
     }
 
     /// Whether a frame of so many bytes would take no new memory.
@@ -192,6 +193,17 @@ mod tests {
 
     fn held(spares: &Spares) -> usize {
         spares.lock().buffers.iter().map(Vec::capacity).sum()
+    }
+
+    #[test]
+    fn frames_that_outlive_their_connection_keep_none_of_its_memory() {
+        let spares = Arc::new(Spares::default());
+        let (kept, held) = (spares.frame(1 << 20), spares.frame(1 << 10));
+        drop(kept);
+        let connection = Arc::downgrade(&spares);
+        drop(spares);
+        assert!(connection.upgrade().is_none(), "all that was kept is gone");
+        assert_eq!(held.len(), 1 << 10);
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl OpenRecord {
         SideOpen { serial, owner, orphan, holder: self.holder.as_ref() }
     }
 
+    /// Whether its CREATE goes on: nobody holds the open yet, and somebody will, unless it fails.
+    pub(crate) fn is_coming(&self) -> bool {
+        self.open.ptr_eq(&Weak::new())
+    }
+
     /// What `share` calls it: several shares may show one directory. `None` where it lies outside of that.
     pub(crate) fn path_in(&self, share: &Share) -> Option<SharePath> {
         self.share.path_in(share, &self.path)
@@ -335,6 +340,11 @@ impl Node {
     /// Returns once this is so, which an open that leaves the file makes so.
     pub(crate) async fn changes_until(&self, reached: impl FnMut() -> bool) {
         basics::until(&self.left, reached).await;
+    }
+
+    /// An open of which others knew that it is coming has come.
+    pub(crate) fn note_come(&self) {
+        self.left.notify_waiters();
     }
 
     /// An open has left the file.

@@ -34,6 +34,7 @@ pub(super) fn grant(
     let record = state.record_mut(open.serial)?;
     record.holder = Some(holder.clone());
     record.open = Arc::downgrade(open);
+    open.node.note_come();
     let base = record.base.clone();
     let (wanted, flavor, first_epoch) = wish.caching.wanted()?;
     if open.entry.is_directory() {

@@ -1,8 +1,8 @@
 //! An application that comes up on another machine takes its files with it.
 //!
 //! ```text
-//!  held, or waits for its client --> taken by one CREATE, which closes it --> gone from its file
-//!                                    others, of the same application too:  wait here
+//!  its CREATE goes on --> held, or waits for its client --> taken by one CREATE, which closes it --> gone from its file
+//!  who wants it waits here                                  others, of the same application too:  wait here
 //! ```
 //!
 //! The log of opens learns durably of what is taken before it is gone, which may take as long as a disk does.
@@ -30,7 +30,7 @@ pub(super) fn evict(
     may_wait: Option<MayWait>,
 ) -> Result<Option<Attempt>, NtStatus> {
     let Some(instance) = &wish.instance else { return Ok(None) };
-    let mut evicted = Vec::new();
+    let (mut evicted, mut coming) = (Vec::new(), Vec::new());
     for record in &node.lock().opens {
         let Some(other) = record.instance.as_ref().filter(|other| instance.succeeds(other)) else {
             continue;
@@ -40,9 +40,15 @@ pub(super) fn evict(
             return Err(NtStatus::FILE_FORCED_CLOSED);
         }
         evicted.extend(record.open.upgrade());
+        if record.is_coming() {
+            coming.push(record.serial);
+        }
     }
     if evicted.is_empty() {
-        return Ok(None);
+        let waits = !coming.is_empty();
+        return Ok(
+            waits.then(|| Attempt::TakenByOthers { node: Arc::clone(node), serials: coming })
+        );
     }
     let Some(may_wait) = may_wait else { return Ok(Some(Attempt::Farther)) };
     let serials = evicted.iter().map(|open| open.serial).collect();
@@ -61,14 +67,15 @@ pub(super) fn evict(
     Ok(Some(Attempt::Again))
 }
 
-/// Returns once each of these opens is gone from its file, or somebody may take it: a session holds it, or it waits for its
-/// client.
+/// Returns once each of these opens is gone from its file, or somebody may take it: a session holds it, or it waits for its client.
 pub(super) async fn settled(files: &Files, node: &Node, serials: &[OpenSerial]) {
     for serial in serials {
         let arrival = files.orphans.await_arrival(*serial);
         let is_settled = || {
-            let Some(open) = node.lock().record(*serial).map(|record| record.open.upgrade()) else {
-                return true;
+            let open = match node.lock().record(*serial) {
+                None => return true,
+                Some(record) if record.is_coming() => return false,
+                Some(record) => record.open.upgrade(),
             };
             open.is_none_or(|open| open.is_in_session()) || files.orphans.has(*serial)
         };

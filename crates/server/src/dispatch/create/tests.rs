@@ -420,6 +420,23 @@ async fn an_application_that_takes_a_file_over_twice_side_by_side_gets_it_twice(
     old.close(&core.files, MayWait::here()).unwrap();
     assert!(look());
     assert!(matches!(attempt(), Ok(Attempt::Done(_))));
+    // A third one meets the second, whose CREATE goes on.
+    let other = rig.open_with("other", 3, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let other = session.open(other.id.persistent, other.id.volatile).unwrap();
+    let last = core.files.next_serial();
+    let elsewhere = Agreed { client_guid: [4; 16], ..session.agreed };
+    let wish = Wish::check(&again, tree, &elsewhere, &session.identity, last).unwrap();
+    let attempt = || attempt::attempt(&core.files, &share, &wish, Reach::Everywhere, None);
+    let Ok(Attempt::TakenByOthers { node, serials }) = attempt() else {
+        panic!("refused for an open that it may take once it is there")
+    };
+    assert_eq!(serials, [next]);
+    let comes = async {
+        tokio::task::yield_now().await;
+        node.lock().record_mut(next).unwrap().open = Arc::downgrade(&other);
+        node.note_come();
+    };
+    tokio::join!(take_over::settled(&core.files, &node, &serials), comes);
 }
 
 /// To open the stream `name` with nothing cached, making it.

@@ -71,6 +71,15 @@ struct State {
     spares: Spares,
 }
 
+impl State {
+    /// For the next frames, if there can be any.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if !self.closed {
+            self.spares.keep(buffer);
+        }
+    }
+}
+
 /// The connection has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone;
@@ -159,10 +168,10 @@ impl Mailbox {
         let mut state = self.state();
         items.append(&mut state.items);
         state.noticed = false;
-        spent.drain(..).for_each(|buffer| state.spares.keep(buffer));
+        spent.drain(..).for_each(|buffer| state.keep(buffer));
         if let Some(Fetched { descriptors, data }) = state.fetched.take() {
-            state.spares.keep(descriptors);
-            state.spares.keep(data);
+            state.keep(descriptors);
+            state.keep(data);
         }
     }
 
@@ -172,7 +181,7 @@ impl Mailbox {
             |fetched: &mut Fetched| fetched.data.len() == len && fetched.descriptors == descriptors;
         let mut state = self.state();
         let Fetched { descriptors, data } = state.fetched.take_if(fits)?;
-        state.spares.keep(descriptors);
+        state.keep(descriptors);
         Some(data)
     }
 
@@ -196,7 +205,7 @@ impl Mailbox {
 
     /// Takes back a buffer that is not needed any more.
     pub(super) fn recycle(&self, buffer: Vec<u8>) {
-        self.state().spares.keep(buffer);
+        self.state().keep(buffer);
     }
 
     /// Closes the mailbox of a connection that has ended. Returns the unhandled items.
