@@ -80,9 +80,9 @@ impl OpenRecord {
         SideOpen { serial, owner, orphan, holder: self.holder.as_ref() }
     }
 
-    /// Whether its CREATE goes on: nobody holds the open yet, and somebody will, unless it fails.
+    /// Whether nobody holds the open: its CREATE goes on, or it is given from one hand to another. Somebody will, or it leaves.
     pub(crate) fn is_coming(&self) -> bool {
-        self.open.ptr_eq(&Weak::new())
+        self.open.strong_count() == 0
     }
 
     /// What `share` calls it: several shares may show one directory. `None` where it lies outside of that.

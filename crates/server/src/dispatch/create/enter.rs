@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  removed, moved, looked up too early? --> wait, or look again
+//!  an older instance of its application --> look again, to take it over
 //!  to be deleted, left over?            --> refused
 //!  caching, regions of others           --> told to go; waited for where they stand in the way
 //!  share modes, streams                 --> refused
@@ -63,6 +64,11 @@ pub(super) fn enter(
         return Ok(Entered::Wait(Attempt::Moving(record.path)));
     }
     if !node.has_kept_names_since(seen) {
+        return Ok(Entered::Wait(Attempt::Again));
+    }
+    // An older instance that has come since this attempt looked: it is taken over, whatever it shares.
+    let succeeds = |open: &OpenRecord| wish.succeeds(open);
+    if record.base.is_none() && state.opens.iter().any(succeeds) {
         return Ok(Entered::Wait(Attempt::Again));
     }
     if state.is_record_to_go(&record) {

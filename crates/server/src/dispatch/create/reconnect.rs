@@ -217,6 +217,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
             record.orphan = None;
             record.holder = Some(holder);
             record.open = Arc::downgrade(&open);
+            open.node.note_come();
         }
         // Asked for while it was on its way back: nobody was there to be told.
         holds || open.is_persistent()

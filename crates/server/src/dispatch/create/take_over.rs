@@ -32,11 +32,12 @@ pub(super) fn evict(
     let Some(instance) = &wish.instance else { return Ok(None) };
     let (mut evicted, mut coming) = (Vec::new(), Vec::new());
     for record in &node.lock().opens {
-        let Some(other) = record.instance.as_ref().filter(|other| instance.succeeds(other)) else {
+        if !wish.succeeds(record) {
             continue;
-        };
+        }
         // §3.3.5.9.15: of two that tell their versions the later one wins.
-        if instance.version.is_some() && other.version >= instance.version {
+        let theirs = record.instance.as_ref().and_then(|other| other.version);
+        if instance.version.is_some() && theirs >= instance.version {
             return Err(NtStatus::FILE_FORCED_CLOSED);
         }
         evicted.extend(record.open.upgrade());
@@ -72,12 +73,10 @@ pub(super) async fn settled(files: &Files, node: &Node, serials: &[OpenSerial]) 
     for serial in serials {
         let arrival = files.orphans.await_arrival(*serial);
         let is_settled = || {
-            let open = match node.lock().record(*serial) {
-                None => return true,
-                Some(record) if record.is_coming() => return false,
-                Some(record) => record.open.upgrade(),
+            let Some(open) = node.lock().record(*serial).map(|record| record.open.upgrade()) else {
+                return true;
             };
-            open.is_none_or(|open| open.is_in_session()) || files.orphans.has(*serial)
+            open.is_some_and(|open| open.is_in_session()) || files.orphans.has(*serial)
         };
         tokio::select! {
             () = node.changes_until(is_settled) => {}

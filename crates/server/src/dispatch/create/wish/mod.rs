@@ -326,6 +326,12 @@ impl Wish {
         Sharing { uses, ..sharing }
     }
 
+    /// Whether it is of an application that has moved here from where it opened that.
+    pub(super) fn succeeds(&self, other: &OpenRecord) -> bool {
+        let both = self.instance.as_ref().zip(other.instance.as_ref());
+        both.is_some_and(|(here, there)| here.succeeds(there))
+    }
+
     /// docs/push-mode.md, "Create context": whether it opens the file once more for push mode, under the lease of `other`, for the
     /// same user and no more access. Then the share modes of the two, which keep others out, do not exclude each other.
     pub(super) fn pushes_beside(&self, other: &OpenRecord, sharing: Sharing) -> bool {
