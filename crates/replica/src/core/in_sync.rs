@@ -48,18 +48,18 @@ impl Core {
         change.is_taken = true;
         let (members, version) = (change.members, self.label.set_version + 1);
         self.has_asked_for(number);
-        self.label.in_sync = members;
+        let before = std::mem::replace(&mut self.label.in_sync, members);
         self.label.set_version = version;
         let epoch = self.epoch();
         let Some(source) = self.source() else { return };
-        let told: Vec<Peer> = source
-            .peers
-            .iter()
-            .filter_map(|other| match &other.link {
-                Link::Streaming(stream) => Some(stream.peer),
-                Link::Down | Link::Greeting(..) => None,
-            })
-            .collect();
+        let mut told = Vec::new();
+        for other in &mut source.peers {
+            let Link::Streaming(stream) = &mut other.link else { continue };
+            told.push(stream.peer);
+            if before.contains(other.member) && !members.contains(other.member) {
+                stream.unaware = Some(version);
+            }
+        }
         if let Some(change) = &mut source.change {
             let waits_for = told.iter().fold(MemberSet::NONE, |set, peer| set.with(peer.member));
             change.waits_for = MemberSet(waits_for.0 & members.0);
@@ -208,6 +208,9 @@ impl Core {
         let change = self.source().and_then(|source| source.change.as_mut());
         if let Some(change) = change.filter(|_| version == newest) {
             change.waits_for = change.waits_for.without(peer.member);
+        }
+        if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
+            stream.unaware.take_if(|unaware| *unaware <= version);
         }
     }
 }

@@ -62,6 +62,9 @@ pub(super) struct Stream {
     pub(super) asked: Option<u64>,
     /// As far as it is concerned, reads may be answered until then.
     pub(super) leased_until: u64,
+    /// The version of a set without it that it has not stored yet. Until then no record goes there: one that says what was
+    /// committed without it would, after a crash, be taken for proof that its own log has lost that.
+    pub(super) unaware: Option<u64>,
 }
 
 /// Copies under way to a member.

@@ -23,7 +23,7 @@ impl Core {
             let limit = placed
                 .min(stream.durable.plus(window))
                 .min(stream.start.map_or(stream.sent, |start| start.plus(capacity)));
-            while stream.sent < limit {
+            while stream.sent < limit && stream.unaware.is_none() {
                 let to = self.order.piece(stream.sent, limit.min(stream.sent.plus(SHIP_MAX)));
                 if to <= stream.sent || to > limit {
                     break;
@@ -139,6 +139,9 @@ impl Core {
         if takes_over == Some(peer.member) {
             self.has_not_taken_over();
         }
+        // The set may have changed since it was told from where to go on.
+        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
+        let unaware = (!members.contains(peer.member)).then_some(version);
         let Some(source) = self.source() else { return };
         let Some(other) = source.at(peer) else { return };
         other.known = from;
@@ -160,6 +163,7 @@ impl Core {
             is_dropped: false,
             asked: None,
             leased_until: 0,
+            unaware,
         }));
         let bytes = other.dirty.bytes();
         let news = match copies {
@@ -167,8 +171,6 @@ impl Core {
             false => News::Replays(peer.member),
         };
         self.tell(news);
-        // The set may have changed since it was told from where to go on.
-        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
         self.send(peer, Message::InSync { epoch, version, members });
     }
 
@@ -221,3 +223,58 @@ const SHIP_MAX: u64 = 1 << 20;
 const UNTOLD_MAX: u64 = 256 << 10;
 /// Bytes of one order to copy.
 const COPY_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Event;
+    use super::super::tests::{LEN, ordered_label, proposal, source_of_two};
+    use super::*;
+    use crate::core::Draft;
+    use crate::format::{Encoding, Kind};
+
+    #[test]
+    fn a_member_is_sent_no_record_before_it_knows_durably_that_it_is_in_sync_no_more() {
+        let (mut core, peer) = source_of_two();
+        // Its connection is lost, others commit without it, and it is back.
+        let mut told = core.step(12, Event::Lost(peer));
+        let draft = Draft {
+            kind: Kind::Write,
+            encoding: Encoding::Plain,
+            volume: 0,
+            stored: 64,
+            offset: 0,
+            len: 64,
+            time_ns: 0,
+        };
+        let admitted = core.submit(draft, |_| 77).unwrap();
+        told.extend(core.step(13, Event::Placed(admitted.record.lsn)));
+        told.extend(core.step(14, Event::RingDurable(admitted.record.end())));
+        told.extend(core.step(15, Event::Tick));
+        let number = proposal(&told);
+        let peer = Peer { connection: 6, ..peer };
+        core.step(16, Event::Dialed(peer));
+        let end = Lsn(2 * LEN);
+        let here = Message::Here {
+            history: core.label().history.clone(),
+            end,
+            applied: end,
+            bound: end,
+            is_consistent: true,
+            recent: Vec::new(),
+            recent_from: Lsn(0),
+        };
+        core.step(17, Event::Said(peer, here));
+        let told = core.step(18, Event::Proposed { number, is_taken: true });
+        core.step(19, Event::LabelStored(ordered_label(&told)));
+        assert_eq!(core.status().committed, admitted.record.end());
+        let ships =
+            |told: &[Action]| told.iter().any(|action| matches!(action, Action::Ship { .. }));
+        let mut follows = core.step(20, Event::Said(peer, Message::Following));
+        let says = Message::Durable { placed: end, to: end, applied: end, start: Lsn(0) };
+        follows.extend(core.step(20, Event::Said(peer, says)));
+        assert!(!ships(&follows), "{follows:?}");
+        let version = core.label().set_version;
+        let knows = core.step(21, Event::Said(peer, Message::Stored { version }));
+        assert!(ships(&knows), "{knows:?}");
+    }
+}

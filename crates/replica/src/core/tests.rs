@@ -13,7 +13,7 @@ use crate::names::{Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
 const ME: MemberId = MemberId(1);
 const SOURCE: Peer = Peer { member: MemberId(0), connection: 1 };
 const EPOCH: Epoch = Epoch { number: 1, restart: 0, nonce: 7 };
-const LEN: u64 = 128;
+pub(super) const LEN: u64 = 128;
 
 fn config() -> Config {
     Config {
@@ -89,7 +89,7 @@ fn follow(from: Lsn, chain: u32, committed: Lsn) -> Message {
 }
 
 /// The sequence of the label that is to be stored.
-fn ordered_label(actions: &[Action]) -> u64 {
+pub(super) fn ordered_label(actions: &[Action]) -> u64 {
     let mut labels = actions.iter().filter_map(|action| match action {
         Action::StoreLabel(label) => Some(label.sequence),
         _ => None,
@@ -267,7 +267,7 @@ fn source() -> Core {
     core
 }
 
-fn proposal(actions: &[Action]) -> u64 {
+pub(super) fn proposal(actions: &[Action]) -> u64 {
     let mut numbers = actions.iter().filter_map(|action| match action {
         Action::Propose { number, .. } => Some(*number),
         _ => None,
@@ -341,7 +341,7 @@ fn here() -> Message {
     }
 }
 
-fn ordered_map(actions: &[Action]) -> u64 {
+pub(super) fn ordered_map(actions: &[Action]) -> u64 {
     let mut numbers = actions.iter().filter_map(|action| match action {
         Action::StoreDirty { number, .. } => Some(*number),
         _ => None,
@@ -469,7 +469,7 @@ fn a_source_that_has_met_a_newer_one_is_in_sync_no_more_whatever_an_operator_wis
 }
 
 /// A source, and a member in sync with it.
-fn source_of_two() -> (Core, Peer) {
+pub(super) fn source_of_two() -> (Core, Peer) {
     let (mut core, peer) = (source(), Peer { member: SOURCE.member, connection: 5 });
     core.step(5, Event::Dialed(peer));
     let (end, history) = (Lsn(2 * LEN), history());
