@@ -382,6 +382,7 @@ mod tests {
         assert_eq!(of(&[0]), 0);
         assert_ne!(of(&[1, 1]), of(&[1]));
         assert_ne!(of(&[2, 1]), of(&[1, 1]), "each number counts");
+        assert_ne!(of(&[1, 4]), of(&[1, 0]), "each bit of it, too");
         let mut hasher = TagHasher::default();
         hasher.write(&[1]);
         assert_eq!(hasher.finish(), of(&[1]));

@@ -11,7 +11,8 @@ use crate::interface::{QpId, WcOpcode};
 #[derive(Debug)]
 struct Scripted {
     persists: Mutex<Vec<Result<(), MediumError>>>,
-    persisted: Mutex<Vec<u64>>,
+    /// Offsets and lengths.
+    persisted: Mutex<Vec<(u64, u64)>>,
 }
 
 const LEN: u64 = 64;
@@ -27,7 +28,7 @@ impl Scripted {
 
     /// Where the flushes that were tried began.
     fn persisted(&self) -> Vec<u64> {
-        self.persisted.lock().unwrap().clone()
+        self.persisted.lock().unwrap().iter().map(|(offset, _)| *offset).collect()
     }
 
     fn reach(offset: u64) -> Result<(), MediumError> {
@@ -72,8 +73,8 @@ impl Medium for Scripted {
         Self::reach(offset)
     }
 
-    fn persist(&self, offset: u64, _len: u64) -> Result<(), MediumError> {
-        self.persisted.lock().unwrap().push(offset);
+    fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.persisted.lock().unwrap().push((offset, len));
         self.persists.lock().unwrap().pop().unwrap_or(Ok(()))
     }
 
@@ -359,6 +360,7 @@ fn what_was_fetched_is_found_again_in_the_payload() {
     assert_eq!(batch.run(&AtomicBool::new(false), Pace::Short), Pause::Over);
     let fetched: Vec<&[u8]> = batch.operations.iter().map(|it| batch.fetched(it)).collect();
     assert_eq!(fetched, [&[0; 8][..], b"fetched!"]);
+    assert_eq!(batch.payload.len(), 6 + 8 + 8);
 }
 
 #[test]
@@ -458,4 +460,68 @@ fn flushes_are_joined_where_one_serves_both() {
     let (one, other) = (Scripted::new(&[]), Scripted::new(&[]));
     let batch = ran(&[(&one, 8, Work::Persist), (&other, 16, Work::Persist)]);
     assert_eq!((batch.persists, one.persisted(), other.persisted()), (2, vec![8], vec![16]));
+}
+
+fn noted(medium: &Arc<Scripted>, list: &[(u64, u64)]) -> Flushes {
+    let mut flushes = Flushes::default();
+    for (index, (offset, len)) in list.iter().enumerate() {
+        let medium: Arc<dyn Medium> = Arc::clone(medium) as _;
+        flushes.add(index, &Target { tag: 1, medium, offset: *offset, len: *len });
+    }
+    flushes
+}
+
+#[test]
+fn a_long_flush_of_memory_goes_on_where_the_turn_before_ended() {
+    let medium = Scripted::new(&[]);
+    let mut flushes = noted(&medium, &[(8, 20), (100, 10)]);
+    let stop = AtomicBool::new(false);
+    let mut persists = 0;
+    let mut settled = |bytes_left| {
+        let mut turn = Turn { stop: &stop, bytes_left };
+        let settled = flushes.settle(&mut persists, &mut turn, |_| false).unwrap();
+        (settled == Settled::All, turn.bytes_left, persists, flushes.is_empty())
+    };
+    assert_eq!(settled(12), (false, 0, 0, false));
+    assert_eq!(settled(16), (false, 0, 1, false));
+    assert_eq!(settled(16), (true, 14, 2, true));
+    let done = [(8, 12), (20, 8), (100, 8), (108, 2)];
+    assert_eq!(*medium.persisted.lock().unwrap(), done);
+}
+
+#[test]
+fn a_flush_of_no_bytes_needs_nothing_of_a_turn() {
+    let medium = Scripted::new(&[]);
+    let mut flushes = noted(&medium, &[(8, 0)]);
+    let stop = AtomicBool::new(false);
+    let mut turn = Turn { stop: &stop, bytes_left: 0 };
+    let mut persists = 0;
+    assert_eq!(flushes.settle(&mut persists, &mut turn, |_| false), Ok(Settled::All));
+    assert_eq!((persists, medium.persisted()), (1, vec![8]));
+}
+
+#[test]
+fn a_batch_that_is_used_again_has_nothing_of_the_one_before() {
+    let mut batch = waiting_for_its_flush();
+    batch.fail(LOST);
+    batch.withdrawn().all();
+    batch.clear();
+    assert!(batch.operations.is_empty() && batch.payload.is_empty() && batch.flushes.is_empty());
+    assert_eq!((batch.succeeded, batch.failure, batch.goes_on()), (0, None, None));
+    assert!(!batch.withdrawn().covers(1));
+    assert_eq!(batch.run(&AtomicBool::new(false), Pace::Short), Pause::Over);
+    assert_eq!((batch.succeeded, batch.persists), (0, 0));
+}
+
+#[test]
+fn an_operation_on_nothing_only_keeps_its_place() {
+    let medium = Scripted::new(&[]);
+    let mut batch = Batch::new(Key { index: 0, generation: 0 });
+    batch.payload.extend_from_slice(&[1; 8]);
+    let after = After::Answer(Serial::FIRST);
+    batch.operations.push(Deferred { target: None, work: Work::Nothing, after, result: 0 });
+    let target = Some(Target { tag: 1, medium, offset: 0, len: 8 });
+    batch.operations.push(Deferred { target, work: Work::Place(0..8), after, result: 0 });
+    assert_eq!(batch.run(&AtomicBool::new(false), Pace::Short), Pause::Over);
+    assert_eq!((batch.succeeded, batch.failure), (2, None));
 }
