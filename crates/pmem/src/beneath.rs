@@ -186,4 +186,23 @@ mod tests {
         assert_eq!(unescaped("/u\\054\\040v"), Path::new("/u, v"));
         assert_eq!(unescaped("a\\9\\134\\"), Path::new("a\\9\\\\"));
     }
+
+    #[test]
+    fn as_many_layers_are_looked_at_as_are_allowed() {
+        let of =
+            |options: &str| Mount { source: "overlay".to_owned(), options: options.to_owned() };
+        let upper = of("rw,upperdir=/dev/shm,workdir=/dev/shm");
+        assert!(is_overlay_in_memory(&upper, 2));
+        assert!(!is_overlay_in_memory(&upper, 1), "the upper layer is one too many");
+        assert!(is_overlay_in_memory(&of("rw,volatile"), 1));
+        assert!(!is_overlay_in_memory(&of("rw,upperdir=dev/shm"), 2), "it is not absolute");
+    }
+
+    #[test]
+    fn a_source_that_is_no_block_device_is_not_memory() {
+        for source in ["/dev/null", "/dev/shm", "no such file"] {
+            let mount = Mount { source: source.to_owned(), options: String::new() };
+            assert!(!is_source_in_memory(&mount, LAYERS_MAX), "{source}");
+        }
+    }
 }

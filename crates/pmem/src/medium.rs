@@ -488,4 +488,11 @@ mod tests {
         let classes = [DurabilityClass::Pmem, DurabilityClass::Storage, DurabilityClass::Volatile];
         assert_eq!(classes.map(|class| class.to_string()), ["pmem", "storage", "volatile"]);
     }
+
+    #[test]
+    fn direct_memory_has_its_place_in_the_medium() {
+        let memory = DirectMemory::new(NonNull::dangling(), 5, 7);
+        assert_eq!((memory.offset(), memory.len(), memory.is_empty()), (5, 7, false));
+        assert!(DirectMemory::new(NonNull::dangling(), 5, 0).is_empty());
+    }
 }

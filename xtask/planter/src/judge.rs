@@ -31,14 +31,17 @@ pub(crate) enum Verdict {
 }
 
 impl Judge<'_> {
-    /// Judges a mutant of a package. `guess`: tests that found others nearby.
-    pub(crate) fn judge(&self, id: u32, package: &str, guess: &[usize]) -> Verdict {
+    /// Judges a mutant of a package, in a file. `guess`: tests that found others nearby.
+    pub(crate) fn judge(&self, id: u32, package: &str, file: &str, guess: &[usize]) -> Verdict {
         let Some(reaching) = self.reaching.get(&id) else { return Verdict::Unreached };
         let of = |index: usize| &self.binaries[self.tests[index].binary].package;
         let counts = |index: &usize| of(*index) == package || self.also.contains(of(*index));
         let mut own: Vec<usize> = reaching.iter().copied().filter(counts).collect();
-        // Those of the package first, each part the quickest first.
-        own.sort_by_key(|index| of(*index) != package);
+        // Those of the package first, of these the ones of the file's own module: they fail where others wait for ever. Each part
+        // the quickest first.
+        let module = module_of(file);
+        let is_beside = |index: &usize| self.tests[*index].name.starts_with(&module);
+        own.sort_by_key(|index| (of(*index) != package, !is_beside(index)));
         if own.is_empty() {
             return Verdict::Unreached;
         }
@@ -92,5 +95,23 @@ impl Judge<'_> {
     }
 }
 
+/// How names of tests begin that are in the module of a file.
+fn module_of(file: &str) -> String {
+    let inside = file.split_once("/src/").map_or(file, |(_, inside)| inside);
+    let path = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+    format!("{}::", path.replace('/', "::"))
+}
+
 /// How many tests run in a process of their own before the rest shares one.
 const ALONE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tests_begin_with_the_module_of_their_file() {
+        assert_eq!(module_of("crates/rdma/src/soft/deferral.rs"), "soft::deferral::");
+        assert_eq!(module_of("crates/rdma/src/soft/batch/mod.rs"), "soft::batch::");
+    }
+}

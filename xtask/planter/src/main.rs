@@ -239,7 +239,7 @@ fn judge_all(
                         lucky.get(&key).into_iter().flatten().copied().collect()
                     };
                     let begun = Instant::now();
-                    let verdict = judge.judge(*id, package(mutant), &guess);
+                    let verdict = judge.judge(*id, package(mutant), &mutant.file, &guess);
                     if let Verdict::Caught(test) = verdict {
                         let mut lucky = lucky.lock().expect("no worker panics with it");
                         let tests = lucky.entry(key).or_default();

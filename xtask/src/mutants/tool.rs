@@ -11,8 +11,8 @@ pub(super) fn installed() -> Result<PathBuf, Failure> {
     let root = workspace::kept("tools")?;
     let program = root.join("bin").join("cargo-mutants");
     let wanted = format!("cargo-mutants {VERSION}");
-    let is_wanted =
-        program.exists() && Step::new(&program).arg("--version").quiet().output()?.trim() == wanted;
+    let is_wanted = program.exists()
+        && Step::new(&program).args(["mutants", "--version"]).quiet().output()?.trim() == wanted;
     if !is_wanted {
         let install = ["install", "cargo-mutants", "--version", VERSION, "--locked", "--root"];
         Step::new("cargo").args(install).arg(&root).builds().run()?;

@@ -365,4 +365,18 @@ mod tests {
         let refused = chosen(signing(SigningAlgorithm::HmacSha256));
         assert!(matches!(refused, Err(ClientError::PeerNegotiation)));
     }
+
+    #[test]
+    fn posix_semantics_are_agreed_where_both_sides_name_them() {
+        for (asked, named) in [(true, true), (true, false), (false, true)] {
+            let options = ConnectOptions { posix: asked, ..ConnectOptions::default() };
+            let mut answer = answer(Dialect::SMB_3_1_1);
+            if named {
+                answer.contexts.push(NegotiateContext::Posix(NegotiateContext::POSIX_VERSION));
+            }
+            let (offer, _) = Offer::new(&options).unwrap();
+            let agreed = agree(&answer, &options, offer, PreauthHash::new()).unwrap();
+            assert_eq!(agreed.posix, asked && named, "asked {asked}, named {named}");
+        }
+    }
 }

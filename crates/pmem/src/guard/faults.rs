@@ -92,6 +92,7 @@ fn a_fault_elsewhere_is_not_absorbed_and_errno_stays_as_it_was() {
     // No process has such an address: mmap fails, and the errno of the interrupted code is kept.
     let nowhere = 1 << 62;
     set_errno(77);
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(77), "it is this thread's");
     assert!(!cover(nowhere + 8, nowhere, nowhere + 4096, true, |_, _| {}));
     assert_eq!(last_errno(), 77);
 }

@@ -224,6 +224,8 @@ impl Hasher for TagHasher {
 
 #[cfg(test)]
 mod tests {
+    use basics::RandomSource;
+
     use super::*;
 
     const ONE: QpId = QpId { index: 1, generation: 0 };
@@ -271,6 +273,28 @@ mod tests {
         assert_eq!(again(&mut regions), Err(RegisterError::RegionsExhausted { max: 2 }));
         regions.deregister(ONE, first.rkey).unwrap();
         again(&mut regions).unwrap();
+    }
+
+    /// Yields each number from 7 on twice.
+    struct Twice;
+
+    impl RandomSource for Twice {
+        fn fill(&self, out: &mut [u8]) {
+            for (place, tag) in (0_u32..).zip(out.chunks_exact_mut(4)) {
+                tag.copy_from_slice(&(7 + place / 2).to_be_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn no_region_has_the_tag_of_another_or_of_one_that_is_not_over() {
+        let mut regions = Regions::new(8, Random::given(Arc::new(Twice)));
+        let first = registered(&mut regions).rkey;
+        assert_eq!(first, Rkey(7));
+        regions.work_begins(7);
+        assert_eq!(regions.deregister(ONE, first), Ok(1));
+        assert_eq!(registered(&mut regions).rkey, Rkey(8), "an operation on 7 may be at work");
+        assert_eq!(registered(&mut regions).rkey, Rkey(9), "8 is another region's");
     }
 
     #[test]
@@ -358,6 +382,7 @@ mod tests {
         assert_eq!(of(&[0]), 0);
         assert_ne!(of(&[1, 1]), of(&[1]));
         assert_ne!(of(&[2, 1]), of(&[1, 1]), "each number counts");
+        assert_ne!(of(&[1, 4]), of(&[1, 0]), "each bit of it, too");
         let mut hasher = TagHasher::default();
         hasher.write(&[1]);
         assert_eq!(hasher.finish(), of(&[1]));

@@ -308,6 +308,19 @@ impl Inline {
         }
         takes
     }
+
+    /// Whether the engine itself flushes so much of memory of this class: flushing the cache lines of a long range would delay
+    /// other connections.
+    fn flushes(&mut self, round: u32, len: u64, class: DurabilityClass) -> bool {
+        len <= FLUSH_UNCOUNTED_MAX
+            || class != DurabilityClass::Pmem
+            || self.takes(round, len, len / FLUSHED_PER_HASHED)
+    }
+
+    /// Whether the engine itself hashes so much.
+    fn hashes(&mut self, round: u32, len: u64) -> bool {
+        self.takes(round, len, len + VERIFY_COST)
+    }
 }
 
 impl Request {
@@ -355,16 +368,10 @@ impl Request {
         let mut persisted = 0;
         let outcome = match self.kind {
             RequestKind::Read | RequestKind::Flush { persistence: false, .. } => Ok(0),
-            // Flushing the cache lines of a long range, or hashing it, would delay other
-            // connections.
-            RequestKind::Flush { .. }
-                if len > FLUSH_UNCOUNTED_MAX
-                    && medium.class() == DurabilityClass::Pmem
-                    && !inline.takes(scope.round, len, len / FLUSHED_PER_HASHED) =>
-            {
+            RequestKind::Flush { .. } if !inline.flushes(scope.round, len, medium.class()) => {
                 Err(MediumError::WouldBlock)
             }
-            RequestKind::Verify { .. } if !inline.takes(scope.round, len, len + VERIFY_COST) => {
+            RequestKind::Verify { .. } if !inline.hashes(scope.round, len) => {
                 Err(MediumError::WouldBlock)
             }
             RequestKind::Flush { .. } => {
@@ -502,6 +509,41 @@ mod tests {
         assert!(!inline.takes(2, 8, 11));
         assert!(inline.takes(2, 8, 10));
         assert!(!inline.takes(2, 8, 1));
+    }
+
+    #[test]
+    fn a_flush_of_memory_counts_a_quarter_and_a_hash_its_bytes_and_the_call() {
+        let mut inline = Inline { round: 1, left: INLINE_PER_ROUND_MAX };
+        let pmem = DurabilityClass::Pmem;
+        assert!(inline.flushes(1, FLUSH_UNCOUNTED_MAX, pmem));
+        for class in [DurabilityClass::Storage, DurabilityClass::Volatile] {
+            assert!(inline.flushes(1, u64::MAX, class), "{class:?} has no lines to flush");
+        }
+        assert_eq!(inline.left, INLINE_PER_ROUND_MAX, "none of these counts");
+        assert!(!inline.flushes(1, INLINE_WORK_MAX + 1, pmem));
+        assert!(inline.flushes(1, FLUSH_UNCOUNTED_MAX + 4, pmem));
+        assert!(inline.hashes(1, 1000));
+        assert_eq!(
+            INLINE_PER_ROUND_MAX - inline.left,
+            FLUSH_UNCOUNTED_MAX / 4 + 1 + 1000 + VERIFY_COST
+        );
+        assert!(!inline.hashes(1, inline.left - VERIFY_COST + 1));
+        assert!(inline.hashes(1, inline.left - VERIFY_COST));
+        assert!(!inline.flushes(1, FLUSH_UNCOUNTED_MAX + 4, pmem), "nothing is left");
+        assert!(inline.flushes(1, FLUSH_UNCOUNTED_MAX, pmem));
+    }
+
+    fn read_of(offset: u64, len: u32) -> Request {
+        Request { tag: 7, offset, len, kind: RequestKind::Read }
+    }
+
+    #[test]
+    fn a_read_goes_on_behind_the_bytes_that_were_framed() {
+        let mut read = read_of(64, 100);
+        read.advance(30);
+        assert_eq!(read, read_of(94, 70));
+        read.advance(70);
+        assert_eq!(read, read_of(164, 0));
     }
 
     #[test]

@@ -129,6 +129,48 @@ async fn a_file_whose_open_was_given_up_is_closed() {
 }
 
 #[tokio::test]
+async fn a_file_whose_open_was_answered_too_late_is_closed() {
+    let silence = Duration::from_millis(20);
+    let patience = Patience { silence, call: Duration::from_millis(100) };
+    let as_usual = |keys| SessionSecurity::new(SESSION, keys, true, false);
+    let (connection, session, mut server) = connected_for(patience, as_usual);
+    let request = Request::new(Command::CREATE).session(&session);
+    let pending = connection.submit(request, |out| Empty.emit(out)).await.unwrap();
+    let pending = pending.leaving(Leftover::File { tree: TreeId(5), encrypt: false });
+    let create = next_request(&mut server).await;
+    let mut interim = create.response(NtStatus::PENDING);
+    (interim.route, interim.credits) = (Route::Async(AsyncId(1)), 4);
+    server.say(false, interim, |out| ErrorResponse::NONE.emit(out));
+    let answers_echoes = async {
+        loop {
+            let request = next_request(&mut server).await;
+            if request.command == Command::ECHO {
+                reply(&server, &request, 1, |out| Empty.emit(out));
+            }
+        }
+    };
+    let ended = tokio::select! { ended = pending => ended, () = answers_echoes => unreachable!() };
+    assert_eq!(ended.unwrap_err(), ConnectionError::PeerLate(create.message_id));
+    let file_id = FileId { persistent: 1, volatile: 2 };
+    let mut late = create.response(NtStatus::SUCCESS);
+    (late.route, late.credits) = (Route::Async(AsyncId(1)), 1);
+    server.say(true, late, |out| opened(file_id).emit(out));
+    loop {
+        let pdu = server.requests.recv().await.expect("the client closes the file");
+        let request = Header::parse(&pdu).unwrap();
+        match request.command {
+            Command::ECHO => reply(&server, &request, 1, |out| Empty.emit(out)),
+            Command::CANCEL => {}
+            _ => {
+                assert_eq!(request.command, Command::CLOSE);
+                assert_eq!(CloseRequest::parse(&pdu).unwrap().file_id, file_id);
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_is_dropped_without_a_credit_is_closed_later() {
     let (connection, session, mut server) = connected(PATIENCE, false);
     let pending = ask(&connection, &session).await;

@@ -133,6 +133,16 @@ async fn logs_on_as(
     token: impl Fn(&mut Vec<u8>) + Send + 'static,
     last: impl Fn(&SessionKeys, &mut Vec<u8>) + Send + 'static,
 ) -> Result<(), ClientError> {
+    session_of(dialect, options, token, last).await.map(drop)
+}
+
+/// The same; returns the session.
+async fn session_of(
+    dialect: Dialect,
+    options: impl FnOnce(&mut ConnectOptions),
+    token: impl Fn(&mut Vec<u8>) + Send + 'static,
+    last: impl Fn(&SessionKeys, &mut Vec<u8>) + Send + 'static,
+) -> Result<Arc<SessionSecurity>, ClientError> {
     let (connection, _, mut server) =
         connected_as(PATIENCE, |_| SessionSecurity::without_keys(SessionId(0)));
     let mut given = ConnectOptions { dialects: vec![dialect], ..ConnectOptions::default() };
@@ -153,7 +163,9 @@ async fn logs_on_as(
             let mut header = request.response(NtStatus::SUCCESS);
             (header.credits, header.session_id) = (4, SESSION);
             if request.command == Command::NEGOTIATE {
-                server.say(false, header, |out| hello(dialect).emit(out));
+                let capabilities = Capabilities::ENCRYPTION;
+                let answer = NegotiateResponse { capabilities, ..hello(dialect) };
+                server.say(false, header, |out| answer.emit(out));
                 continue;
             }
             let asked = SessionSetupRequest::parse(&pdu).unwrap();
@@ -186,7 +198,7 @@ async fn logs_on_as(
     super::super::negotiate(&connection, &options, "host").await.unwrap();
     let fresh = ClientFreshness::new(&[2; 24], 1);
     let mut initiator = NtlmInitiator::with_password("user", "", "secret", "host", fresh).unwrap();
-    session::set_up(&connection, &mut initiator, &options).await.map(drop)
+    session::set_up(&connection, &mut initiator, &options).await
 }
 
 #[tokio::test]
@@ -231,4 +243,73 @@ async fn a_client_that_asks_for_no_signature_believes_what_proves_the_server() {
     assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
     let refused = logs_on_as(dialect, if_required, Vec::clear, |_, _| {}).await;
     assert!(matches!(refused, Err(ClientError::Authentication(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_signs_takes_no_unsigned_message() {
+    let header = Header {
+        flags: HeaderFlags::RESPONSE,
+        session_id: SESSION,
+        ..Header::request(Command::FLUSH, MessageId(0))
+    };
+    let mut pdu = Vec::new();
+    header.emit(&mut pdu);
+    Empty.emit(&mut pdu);
+    let (connection, ..) = connected(PATIENCE, false);
+    let verified = |signs| {
+        let keys_here = (keys(Role::Client), connection.lane());
+        let session = SessionSecurity::new(SESSION, keys_here, signs, false);
+        session.verify(&header, &mut pdu.clone())
+    };
+    assert_eq!(verified(true), Err(ConnectionError::PeerSignature(VerifyError::PeerUnsigned)));
+    assert_eq!(verified(false), Ok(()));
+}
+
+#[tokio::test]
+async fn a_session_is_encrypted_where_either_side_requires_it() {
+    for (required, flags) in [
+        (Protection::Required, SessionFlags::empty()),
+        (Protection::IfRequired, SessionFlags::ENCRYPT_DATA),
+        (Protection::IfRequired, SessionFlags::empty()),
+    ] {
+        let asks = |options: &mut ConnectOptions| options.encryption = required;
+        let says = move |keys: &SessionKeys, pdu: &mut Vec<u8>| {
+            // SessionFlags (MS-SMB2 §2.2.6).
+            pdu[Header::LEN + 2] = u8::try_from(flags.bits()).unwrap();
+            sign(keys, pdu);
+        };
+        let session = session_of(Dialect::SMB_3_0, asks, |_| {}, says).await.unwrap();
+        let is_required = required == Protection::Required || !flags.is_empty();
+        assert_eq!(session.encrypts(), is_required, "{required:?} {flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_share_that_requires_encryption_is_not_entered_by_a_session_that_cannot_seal() {
+    let (connection, session, mut server) = connected_as(PATIENCE, |(_, lane)| {
+        let keys = KeySchedule::Smb2.derive(&SessionKey::new(&[3; 16]), Role::Client);
+        SessionSecurity::new(SESSION, (keys, lane), true, false)
+    });
+    server.keys = KeySchedule::Smb2.derive(&SessionKey::new(&[3; 16]), Role::Server);
+    tokio::spawn(async move {
+        while let Some(pdu) = server.requests.recv().await {
+            let request = Header::parse(&pdu).unwrap();
+            let mut header = request.response(NtStatus::SUCCESS);
+            header.credits = 4;
+            match request.command {
+                Command::NEGOTIATE => {
+                    server.say(false, header, |out| hello(Dialect::SMB_2_1).emit(out));
+                }
+                Command::TREE_CONNECT => {
+                    let flags = ShareFlags::ENCRYPT_DATA;
+                    let answer = TreeConnectResponse { flags, ..entered() };
+                    server.say(true, header, |out| answer.emit(out));
+                }
+                _ => {}
+            }
+        }
+    });
+    super::super::negotiate(&connection, &ConnectOptions::default(), "host").await.unwrap();
+    let refused = Tree::enter(connection, session, "host", "share", false).await;
+    assert!(matches!(refused, Err(ClientError::ConfigEncryption)), "{refused:?}");
 }

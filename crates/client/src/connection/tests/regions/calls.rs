@@ -1,5 +1,7 @@
 //! What each call asks of the server, and what becomes of the server's answers.
 
+use std::task::Waker;
+
 use pmem::DurabilityClass;
 use remote::Promise;
 use smb::push::{PushAccept, PushConnectionId};
@@ -234,4 +236,34 @@ fn a_region_that_is_dropped_asks_the_server_to_close_its_file() {
     let (_runtime, site, control, ..) = mapped(|_| {});
     drop(control);
     assert_eq!(site.next(), Asked::Close { file: 1 });
+}
+
+#[test]
+fn a_region_that_is_dropped_is_closed_before_anything_that_its_owner_asks_for_next() {
+    let runtime = runtime();
+    let (site, client) = Site::start(&runtime);
+    let (file, _) = open(&runtime, &site, &client);
+    let handle = runtime.handle().clone();
+    let mut control = FileControl::new(handle, client.clone(), "region", &pushing(), file, REGION);
+    control.invite().unwrap();
+    control.map(CONNECTION, &Arc::new(Recall::default())).unwrap();
+    assert!(matches!(site.next(), Asked::Map { .. }));
+    // Nothing that watches the region runs meanwhile: the runtime has one thread.
+    let (blocks, is_blocked) = channel();
+    let (goes_on, gate) = channel::<()>();
+    runtime.spawn(async move {
+        blocks.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    is_blocked.recv().unwrap();
+    drop(control);
+    let options = pushing();
+    let mut opening = Box::pin(client.open("next", &options));
+    let entered = runtime.enter();
+    assert!(opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(entered);
+    goes_on.send(()).unwrap();
+    runtime.block_on(opening).unwrap();
+    assert_eq!(site.next(), Asked::Close { file: 1 });
+    assert!(matches!(site.next(), Asked::Open(..)));
 }
