@@ -23,6 +23,7 @@ mod net;
 mod plan;
 mod tracks;
 mod truth;
+mod turns;
 mod unheard;
 mod ways;
 mod wear;

@@ -78,9 +78,14 @@ impl World<'_> {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             let side = connection.side_of(MemberId(to));
             connection.is_deaf[side] = false;
-            if connection.is_over[1 - side] || connection.is_silent {
+            let has_none = connection.way.operations.is_empty();
+            if connection.is_over[1 - side] || connection.is_silent || connection.is_closed {
                 let delay = self.chance.skewed(MS, 500 * MS);
                 self.later(delay, What::Lose(number, side));
+                if side == 1 && !has_none {
+                    let delay = self.chance.skewed(10_000, 10 * MS);
+                    self.later(delay, What::Place(number));
+                }
                 continue;
             }
             // What waited for the way comes now.

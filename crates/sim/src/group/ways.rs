@@ -79,7 +79,8 @@ impl World<'_> {
 
     pub(crate) fn answer_from_there(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[0] || connection.is_deaf[0] {
+        let is_dead = connection.is_silent || connection.is_closed;
+        if is_dead || connection.is_over[0] || connection.is_deaf[0] {
             return;
         }
         let Some(operation) = connection.way.answers.pop_front() else { return };

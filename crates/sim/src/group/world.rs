@@ -42,6 +42,8 @@ pub(crate) struct Sums {
     pub(crate) frames_twice: u64,
     pub(crate) ways_cut: u64,
     pub(crate) late_requests: u64,
+    /// Everything that went wrong, or would have.
+    pub(crate) wrongs: u64,
 }
 
 impl Sums {
@@ -66,6 +68,7 @@ impl Sums {
         self.frames_twice += other.frames_twice;
         self.ways_cut += other.ways_cut;
         self.late_requests += other.late_requests;
+        self.wrongs += other.wrongs;
     }
 }
 
@@ -92,6 +95,7 @@ impl fmt::Display for Sums {
             frames_twice,
             ways_cut,
             late_requests,
+            wrongs,
             digest: _,
         } = self;
         write!(
@@ -103,7 +107,7 @@ impl fmt::Display for Sums {
              {one_way} ways lost one way, {stops} processes stopped, \
              {jumps} clocks jumped, {disks_failed} disks failed, {made_anew} members with a damaged log made anew, \
              {rotten} cells rotten, {frames_twice} frames sent twice, {ways_cut} ways of several cut, \
-             {late_requests} requests came late"
+             {late_requests} requests came late, {wrongs} things went wrong in all"
         )
     }
 }
@@ -135,6 +139,8 @@ pub(crate) enum What {
     GoOn(u8),
     Switch,
     Wish,
+    /// A process dies, at a moment that was chosen for it.
+    Falls(u8, u64),
     /// A frame of a connection comes to a side over a way.
     Frame(u64, usize, usize),
     CutWay,
@@ -183,6 +189,8 @@ pub(crate) struct World<'a> {
     pub(crate) requests: Vec<Record>,
     /// How often it was compared what volumes hold since they have rotted.
     pub(crate) compared: Option<u32>,
+    /// Who is being asked to be the source, and may not say that it is not in sync.
+    pub(crate) asked: Option<u8>,
     pub(crate) heals: bool,
     pub(crate) fault: Option<String>,
     pub(crate) traces: bool,
@@ -199,7 +207,7 @@ impl<'a> World<'a> {
     }
 
     fn new(plan: &'a Plan, traces: bool) -> Self {
-        let chance = Chance::new(plan.seed, 2);
+        let chance = Chance::new(plan.seed, 2 + (plan.draws << 32));
         let slow = chance.below(u64::from(plan.members));
         let members = (0..plan.members)
             .map(|id| {
@@ -214,6 +222,7 @@ impl<'a> World<'a> {
                     process: None,
                     life: 0,
                     last_in_sync: MemberSet::NONE,
+                    last_counted: MemberSet::NONE,
                     slowness: if u64::from(id) == slow { plan.slow_disk } else { 1 },
                     stopped_until: 0,
                     jumped: 0,
@@ -246,6 +255,7 @@ impl<'a> World<'a> {
             truth: Truth::new(),
             requests: Vec::new(),
             compared: None,
+            asked: None,
             heals: false,
             fault: None,
             traces,
@@ -364,16 +374,45 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What happens until the faults end.
+    /// What happens until the faults end. Each has a number and draws of its own: a plan that leaves one out has the others all
+    /// the same.
     fn goes_wrong(&mut self, what: What) {
-        let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
-        match what {
-            What::LoseWay(from, to) => self.loses_one_way(from, to),
+        let plan = self.plan;
+        let every = match what {
+            What::Crash => plan.crash_every,
+            What::Cut => plan.cut_every,
+            What::Silence => plan.silence_every,
+            What::Switch => plan.switch_every,
+            What::Wish => plan.wish_every,
+            What::OneWay => plan.one_way_every,
+            What::Stop => plan.pause_every,
+            What::CutWay => plan.way_cut_every,
+            What::Jump => plan.jump_every,
+            What::DiskFails => plan.disk_fails_every,
+            What::Damage => plan.damage_every,
+            What::LoseWay(..) | What::Falls(..) => 0,
+            // Of a process that has ended.
+            _ => return,
+        };
+        let number = self.sums.wrongs;
+        self.sums.wrongs += 1;
+        let own = Chance::new(plan.seed, OF_WRONGS + number);
+        let common = std::mem::replace(&mut self.chance, own);
+        if !plan.leaves_out(number) {
+            self.goes_wrong_so(&what);
+        }
+        if every > 0 {
+            let delay = self.chance.skewed(every / 4 + 1, every * 2 + 2);
+            self.later(delay, what);
+        }
+        self.chance = common;
+    }
+
+    fn goes_wrong_so(&mut self, what: &What) {
+        match *what {
             What::Crash => {
-                let member = u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0);
+                let member = self.any_member();
                 self.crash(member);
-                let delay = again(self.plan.crash_every, &self.chance);
-                self.later(delay, What::Crash);
             }
             What::Cut => {
                 let all: Vec<u64> = self.connections.keys().copied().collect();
@@ -382,55 +421,18 @@ impl<'a> World<'a> {
                     self.sums.cuts += 1;
                     self.cut(number);
                 }
-                let delay = again(self.plan.cut_every, &self.chance);
-                self.later(delay, What::Cut);
             }
-            What::Silence => {
-                self.silence();
-                let delay = again(self.plan.silence_every, &self.chance);
-                self.later(delay, What::Silence);
-            }
-            What::Switch => {
-                self.switch();
-                let delay = again(self.plan.switch_every, &self.chance);
-                self.later(delay, What::Switch);
-            }
-            What::Wish => {
-                self.wish();
-                let delay = again(self.plan.wish_every, &self.chance);
-                self.later(delay, What::Wish);
-            }
-            What::OneWay => {
-                self.one_way();
-                let delay = again(self.plan.one_way_every, &self.chance);
-                self.later(delay, What::OneWay);
-            }
-            What::Stop => {
-                self.stop();
-                let delay = again(self.plan.pause_every, &self.chance);
-                self.later(delay, What::Stop);
-            }
-            What::CutWay => {
-                self.cut_way();
-                let delay = again(self.plan.way_cut_every, &self.chance);
-                self.later(delay, What::CutWay);
-            }
-            What::Jump => {
-                self.jump();
-                let delay = again(self.plan.jump_every, &self.chance);
-                self.later(delay, What::Jump);
-            }
-            What::DiskFails => {
-                self.disk_fails();
-                let delay = again(self.plan.disk_fails_every, &self.chance);
-                self.later(delay, What::DiskFails);
-            }
-            What::Damage => {
-                self.damage();
-                let delay = again(self.plan.damage_every, &self.chance);
-                self.later(delay, What::Damage);
-            }
-            // Of a process that has ended.
+            What::Silence => self.silence(),
+            What::Switch => self.switch(),
+            What::Wish => self.wish(),
+            What::OneWay => self.one_way(),
+            What::Stop => self.stop(),
+            What::CutWay => self.cut_way(),
+            What::Jump => self.jump(),
+            What::DiskFails => self.disk_fails(),
+            What::Damage => self.damage(),
+            What::LoseWay(from, to) => self.loses_one_way(from, to),
+            What::Falls(member, life) if self.lives(member, life) => self.crash(member),
             _ => {}
         }
     }
@@ -531,6 +533,8 @@ impl<'a> World<'a> {
                 let told = format!("{action:?}");
                 format!("m{member}     -> {}", &told[..told.len().min(3000)])
             });
+            self.must_be_so(member, &action);
+            self.may_turn(member, &action);
             self.act(member, action);
         }
     }
@@ -575,5 +579,7 @@ fn config(plan: &Plan, me: MemberId) -> Config {
     }
 }
 
+/// The purpose of what goes wrong first.
+const OF_WRONGS: u64 = 1 << 16;
 /// All is well again after the faults.
 const HEALS_WITHIN: u64 = 200 * SECOND;

@@ -58,6 +58,9 @@ impl World<'_> {
     }
 
     pub(crate) fn submit(&mut self, member: u8, at: usize) -> bool {
+        if self.next_stamp > self.plan.writes_max {
+            return false;
+        }
         let volume = u8::try_from(self.chance.below(VOLUMES.into())).unwrap_or(0);
         let Some(process) = self.process(member) else { return false };
         let size = process.core.sizes()[usize::from(volume)] / CELL;

@@ -152,8 +152,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a dirty map is stored after the ring is free",
         places: &[Place {
             file: "crates/replica/src/core/checkpoint.rs",
-            right: "&& source.peers.iter().any(|other| self.maps_stored < other.dirty_ordered)",
-            wrong: "&& source.peers.iter().any(|other| !PLANTED && self.maps_stored < other.dirty_ordered)",
+            right: "        self.store_dirty_maps();\n        if let Contents::MixedUntil(at)",
+            wrong: "        if !PLANTED {\n            self.store_dirty_maps();\n        }\n        if let Contents::MixedUntil(at)",
         }],
     },
     Fault {
@@ -322,6 +322,38 @@ pub(super) const FAULTS: &[Fault] = &[
             file: "crates/replica/src/core/promotion.rs",
             right: "&& !self.knows_set &&",
             wrong: "&& !(self.knows_set || PLANTED) &&",
+        }],
+    },
+    Fault {
+        name: "an epoch has the number of the one before",
+        places: &[Place {
+            file: "crates/replica/src/core/mod.rs",
+            right: "number.max(above) + 1, restart: 0, nonce }",
+            wrong: "number.max(above) + u32::from(!PLANTED), restart: 0, nonce }",
+        }],
+    },
+    Fault {
+        name: "a source that starts again has the epoch of before",
+        places: &[Place {
+            file: "crates/replica/src/core/source.rs",
+            right: "restart: restart.max(known) + 1, nonce };",
+            wrong: "restart: restart.max(known) + u32::from(!PLANTED), nonce };",
+        }],
+    },
+    Fault {
+        name: "a crash forgets to whom a source has handed over",
+        places: &[Place {
+            file: "crates/replica/src/core/source.rs",
+            right: "self.label.handed_to.map_or(MemberSet::NONE, MemberSet::of);",
+            wrong: "self.label.handed_to.filter(|_| !PLANTED).map_or(MemberSet::NONE, MemberSet::of);",
+        }],
+    },
+    Fault {
+        name: "a mixture is promoted",
+        places: &[Place {
+            file: "crates/replica/src/core/promotion.rs",
+            right: "        if !self.may_become_consistent() {",
+            wrong: "        if !self.may_become_consistent() && !PLANTED {",
         }],
     },
 ];
