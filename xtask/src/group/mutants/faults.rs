@@ -341,14 +341,6 @@ pub(super) const FAULTS: &[Fault] = &[
         }],
     },
     Fault {
-        name: "a crash forgets to whom a source has handed over",
-        places: &[Place {
-            file: "crates/replica/src/core/source.rs",
-            right: "self.label.handed_to.map_or(MemberSet::NONE, MemberSet::of);",
-            wrong: "self.label.handed_to.filter(|_| !PLANTED).map_or(MemberSet::NONE, MemberSet::of);",
-        }],
-    },
-    Fault {
         name: "a mixture is promoted",
         places: &[Place {
             file: "crates/replica/src/core/promotion.rs",
