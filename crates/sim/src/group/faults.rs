@@ -24,7 +24,7 @@ impl World<'_> {
             at.disk.damage_maps(&self.chance);
         }
         at.stopped_until = 0;
-        self.trace(|| format!("member {member} crashes"));
+        self.history(|| format!("member {member} crashes"));
         let of_it: Vec<u64> = self
             .connections
             .values()
@@ -56,7 +56,7 @@ impl World<'_> {
         if one == other {
             return;
         }
-        self.trace(|| format!("member {one} and member {other} do not hear each other"));
+        self.history(|| format!("member {one} and member {other} do not hear each other"));
         self.blocked.push((one, other));
         for connection in self.connections.values_mut() {
             let ends = connection.ends.map(|end| end.0);
@@ -156,7 +156,7 @@ impl World<'_> {
     }
 
     pub(crate) fn heal(&mut self) {
-        self.trace(|| "all faults end".to_owned());
+        self.history(|| "all faults end".to_owned());
         self.heals = true;
         self.blocked.clear();
         self.all_goes_through();

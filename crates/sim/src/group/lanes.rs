@@ -85,6 +85,7 @@ impl World<'_> {
     }
 
     pub(crate) fn hear_news(&mut self, member: u8, news: News) {
+        self.history(|| format!("member {member} tells: {news}"));
         match news {
             News::CopyEnds(of) => {
                 self.sums.copies += 1;
@@ -230,7 +231,7 @@ impl World<'_> {
             }
             Action::Propose { number, epoch, source, in_sync, set_version } => {
                 let is_taken = self.propose(epoch, source, in_sync, set_version);
-                self.trace(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
+                self.history(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
                 self.step(member, Event::Proposed { number, is_taken });
             }
             action => self.finish(member, action),

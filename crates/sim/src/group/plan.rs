@@ -3,9 +3,10 @@
 use replica::core::{Congestion, Mode};
 
 use crate::chance::Chance;
+use crate::wrongs::LeftOut;
 
 /// A run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) members: u8,
@@ -69,8 +70,8 @@ pub(crate) struct Plan {
     pub(crate) turns: bool,
     /// Writes that are made at most.
     pub(crate) writes_max: u64,
-    /// What goes wrong and is left out: from a number up to before another.
-    pub(crate) left_out: Vec<(u64, u64)>,
+    /// What would go wrong, and does not.
+    pub(crate) left_out: LeftOut,
     /// Which draws of the seed everything else takes.
     pub(crate) draws: u64,
 }
@@ -132,7 +133,7 @@ impl Plan {
             least_in_sync: 1,
             turns: false,
             writes_max: u64::MAX,
-            left_out: Vec::new(),
+            left_out: LeftOut::default(),
             draws: 0,
         };
         match seed % 4 {
@@ -141,11 +142,6 @@ impl Plan {
             3 => plan.hunting_leases(),
             _ => plan,
         }
-    }
-
-    /// Whether what goes wrong with this number does not.
-    pub(crate) fn leaves_out(&self, number: u64) -> bool {
-        self.left_out.iter().any(|(from, to)| (*from..*to).contains(&number))
     }
 
     /// Every fourth seed: members die, and are not heard, just when something has changed; and operators are quick.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use replica::core::{Draft, Entry, Event};
 use replica::format::{Encoding, Extent, Kind};
 
-use crate::disk::{CELL, CELLS, Stored, VOLUMES};
+use crate::disk::{CELL, CELLS, Stored, VOLUMES, cells};
 use crate::member::{Work, Writer};
 use crate::plan::MS;
 use crate::world::{What, World};
@@ -49,7 +49,13 @@ impl World<'_> {
                         self.fault = Some(format!("member {member} acknowledges: {fault}"));
                     }
                 }
-                self.trace(|| format!("m{member} acknowledges {} at {}", work.stamp, work.lsn));
+                self.history(|| {
+                    let at = work.extent.map(cells);
+                    format!(
+                        "member {member} answers write {} of cells {at:?}, at {}",
+                        work.stamp, work.lsn
+                    )
+                });
                 self.step(member, Event::Applied(work.lsn));
                 let delay = self.chance.skewed(1_000, 5 * MS);
                 self.later(delay, What::Writer(member, life, at));
