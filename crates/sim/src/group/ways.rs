@@ -91,7 +91,8 @@ impl World<'_> {
             let delay = self.chance.skewed(1_000, (self.plan.latency / 8).max(1_001));
             self.later(delay, What::Answer(number));
         }
-        let delay = self.chance.skewed(1_000, 10 * MS);
+        let (soon, late) = if self.plan.turns { (MS, 30 * MS) } else { (1_000, 10 * MS) };
+        let delay = self.chance.skewed(soon, late);
         self.later(delay, What::TellThere(number));
         if self.lives(member, life) {
             self.step(member, Event::Shipped(peer, to));
