@@ -1,7 +1,6 @@
 //! What drivers do: the actions of the core, each after a while, those of a lane in their order.
 
 use replica::core::{Action, Denial, Event, Lane, News};
-use replica::format::{Contents, Label};
 use replica::message::{Message, Peer};
 use replica::witness::{Seat, may_follow};
 use replica::{Epoch, MemberId, MemberSet};
@@ -10,6 +9,7 @@ use crate::disk::{cells, shown};
 use crate::member::{Queue, Writer};
 use crate::net::{Operation, Parcel};
 use crate::plan::MS;
+use crate::turns::mixes_without_a_copy;
 use crate::wear::meet;
 use crate::world::{Record, What, World};
 
@@ -257,12 +257,8 @@ impl World<'_> {
             }
             Action::StoreLabel(label) => {
                 let sequence = label.sequence;
-                let is_mixed = |of: &Label| of.contents != Contents::Consistent;
-                if is_mixed(&label) && !is_mixed(&at.disk.label) && at.disk.snapshot.is_none() {
-                    self.fault = Some(format!(
-                        "member {member} becomes a mixture, and keeps no copy from before"
-                    ));
-                    return;
+                if let Some(fault) = mixes_without_a_copy(&at.disk, &label) {
+                    self.fault = Some(format!("member {member} {fault}"));
                 }
                 at.disk.label = *label;
                 Event::LabelStored(sequence)

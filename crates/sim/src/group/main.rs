@@ -55,6 +55,7 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one")]
 enum Task {
     /// Runs seeds on all cores and prints those that fail.
     Run {

@@ -1,8 +1,10 @@
 //! Moments at which something has just changed: members die there, or are not heard. And what has to be so there.
 
 use replica::core::{Action, News};
+use replica::format::{Contents, Label};
 use replica::message::Message;
 
+use crate::disk::Disk;
 use crate::member::Writer;
 use crate::plan::MS;
 use crate::world::{What, World};
@@ -47,4 +49,11 @@ impl World<'_> {
         let delay = self.chance.skewed(1000, 10 * MS);
         self.later(delay, What::Falls(member, life));
     }
+}
+
+/// What is wrong where volumes become a mixture, as the label that is being stored says, and nothing is kept from before.
+pub(crate) fn mixes_without_a_copy(disk: &Disk, label: &Label) -> Option<&'static str> {
+    let is_mixed = |of: &Label| of.contents != Contents::Consistent;
+    let is_kept = !is_mixed(label) || is_mixed(&disk.label) || disk.snapshot.is_some();
+    (!is_kept).then_some("becomes a mixture, and keeps no copy from before")
 }

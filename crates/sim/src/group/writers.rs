@@ -13,14 +13,14 @@ use crate::world::{What, World};
 impl World<'_> {
     pub(crate) fn write(&mut self, member: u8, at: usize) {
         let life = self.members[usize::from(member)].life;
-        let heals = self.heals;
+        let (heals, may_write) = (self.heals, self.next_stamp <= self.plan.writes_max);
         let Some(process) = self.process(member) else { return };
         match process.writers[at] {
             Writer::Idle => {
                 if heals {
                     return;
                 }
-                let is_open = process.is_open;
+                let is_open = process.is_open && may_write;
                 let delay = match is_open && self.submit(member, at) {
                     true => self.chance.skewed(1_000, MS),
                     false => self.chance.skewed(MS, 20 * MS),
@@ -64,9 +64,6 @@ impl World<'_> {
     }
 
     pub(crate) fn submit(&mut self, member: u8, at: usize) -> bool {
-        if self.next_stamp > self.plan.writes_max {
-            return false;
-        }
         let volume = u8::try_from(self.chance.below(VOLUMES.into())).unwrap_or(0);
         let Some(process) = self.process(member) else { return false };
         let size = process.core.sizes()[usize::from(volume)] / CELL;
