@@ -6,7 +6,9 @@
 //! ```
 //! With MICROSECONDS all that goes between the members is held up for so long in each direction.
 //!
-//! Each row is a pattern of writes; rates are medians over the rounds, and the ratio is that of the medians. The members are
+//! Each row is a pattern of writes and one way for records to go: by TCP, by several connections of TCP, by RDMA, and by TCP and
+//! RDMA with sealed records (`seal_records`). Rates are medians over the rounds, and a part is one of these medians of that of the
+//! log alone. The members are
 //! threads of one process, each with a log and a volume in files of its own below DIRECTORY.
 
 use std::error::Error;
@@ -36,8 +38,24 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SIZE: u64 = 256 << 20;
 const CAPACITY: u64 = 256 << 20;
 const MAP: pmem::OpenOptions = pmem::OpenOptions { emulate_persistence: true };
-/// Connections of the link, in the arm that has several.
-const CONNECTIONS: usize = 2;
+/// One way for records to go; the first is no way, the log alone.
+struct Arm {
+    name: &'static str,
+    members: u8,
+    /// Connections of the link.
+    connections: usize,
+    one_sided: bool,
+    seals: bool,
+}
+
+const ARMS: [Arm; 6] = [
+    Arm { name: "alone", members: 1, connections: 1, one_sided: false, seals: false },
+    Arm { name: "TCP", members: 2, connections: 1, one_sided: false, seals: false },
+    Arm { name: "2 TCP", members: 2, connections: 2, one_sided: false, seals: false },
+    Arm { name: "RDMA", members: 2, connections: 1, one_sided: true, seals: false },
+    Arm { name: "TCP, sealed", members: 2, connections: 1, one_sided: false, seals: true },
+    Arm { name: "RDMA, sealed", members: 2, connections: 1, one_sided: true, seals: true },
+];
 /// Bytes of a write, and writers.
 const PATTERNS: [(usize, u64); 4] = [(4096, 1), (4096, 32), (128 << 10, 1), (128 << 10, 8)];
 
@@ -48,55 +66,38 @@ fn main() -> Result<()> {
     let rounds: usize = words.next().map_or(Ok(5), |word| word.parse())?;
     let delay = Duration::from_micros(words.next().map_or(Ok(0), |word| word.parse())?);
     let place = tempfile::tempdir_in(directory)?;
-    let arms = [
-        group(&place.path().join("alone"), 1, None, 1, delay)?,
-        group(&place.path().join("tcp"), 2, None, 1, delay)?,
-        group(&place.path().join("several"), 2, None, CONNECTIONS, delay)?,
-        group(&place.path().join("rdma"), 2, Some(PollPolicy::Adaptive), 1, delay)?,
-    ];
+    let arms = ARMS
+        .iter()
+        .map(|arm| group(&place.path().join(arm.name.replace(' ', "-")), arm, delay))
+        .collect::<Result<Vec<_>>>()?;
     let class = pmem::classify(&File::open(place.path().join("alone-0/ring"))?)?;
     println!(
         "logs of class {class}; {rounds} rounds of {seconds} s each, in turns; {} us more each way",
         delay.as_micros()
     );
     println!(
-        "{:>7} {:>4} {:>10} {:>10} {:>10} {:>10} {:>6} {:>6} {:>6} {:>10} {:>10} {:>10} {:>10}",
-        "bytes",
-        "QD",
-        "alone /s",
-        "TCP /s",
-        format!("{CONNECTIONS} TCP /s"),
-        "RDMA /s",
-        "TCP",
-        format!("{CONNECTIONS} TCP"),
-        "RDMA",
-        "alone us",
-        "TCP us",
-        format!("{CONNECTIONS} TCP us"),
-        "RDMA us"
+        "{:>7} {:>4} {:>13} {:>10} {:>6} {:>10}",
+        "bytes", "QD", "way", "writes/s", "part", "us"
     );
     for (len, depth) in PATTERNS {
-        let mut rates = [const { Vec::new() }; 4];
+        let mut rates = [const { Vec::new() }; ARMS.len()];
         for _ in 0..rounds {
             for (rates, members) in rates.iter_mut().zip(&arms) {
                 rates.push(rate(members, len, depth, Duration::from_secs_f64(seconds)));
             }
         }
-        let [alone, tcp, several, rdma] = rates.map(|mut rates| {
+        let medians = rates.map(|mut rates| {
             rates.sort_by(f64::total_cmp);
             rates[rates.len() / 2]
         });
-        let us = |rate: f64| 1e6 * number(depth) / rate;
-        println!(
-            "{len:>7} {depth:>4} {alone:>10.0} {tcp:>10.0} {several:>10.0} {rdma:>10.0} {:>6.2} {:>6.2} {:>6.2} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
-            tcp / alone,
-            several / alone,
-            rdma / alone,
-            us(alone),
-            us(tcp),
-            us(several),
-            us(rdma)
-        );
+        for (arm, median) in ARMS.iter().zip(medians) {
+            println!(
+                "{len:>7} {depth:>4} {:>13} {median:>10.0} {:>6.2} {:>10.1}",
+                arm.name,
+                median / medians[0],
+                1e6 * number(depth) / median
+            );
+        }
     }
     Ok(())
 }
@@ -138,13 +139,8 @@ const fn number(count: u64) -> f64 {
 }
 
 /// A group whose member 0 is the source, and all others are in sync.
-fn group(
-    path: &Path,
-    count: u8,
-    one_sided: Option<PollPolicy>,
-    connections: usize,
-    delay: Duration,
-) -> Result<Vec<Member>> {
+fn group(path: &Path, arm: &Arm, delay: Duration) -> Result<Vec<Member>> {
+    let (count, connections) = (arm.members, arm.connections);
     let listeners = (0..count)
         .map(|_| Listener::bind("127.0.0.1:0"))
         .collect::<std::result::Result<Vec<_>, _>>()?;
@@ -167,7 +163,7 @@ fn group(
             path.file_name().and_then(|name| name.to_str()).unwrap_or("group")
         ));
         std::fs::create_dir_all(directory.join("kept"))?;
-        let config = config(MemberId(me), all);
+        let config = config(MemberId(me), all, arm.seals);
         let options = CreateOptions {
             geometry: Geometry::new(CAPACITY, 1),
             overwrite: false,
@@ -194,14 +190,14 @@ fn group(
             map: MAP,
             addresses: addresses.clone(),
             links: LinkOptions { connections, ..LinkOptions::default() },
-            one_sided: one_sided.map(|polling| OneSidedOptions {
+            one_sided: arm.one_sided.then(|| OneSidedOptions {
                 provider: ProviderChoice::Soft,
                 listen: engines
                     .iter()
                     .find(|(of, ..)| of.0 == me)
                     .map_or_else(|| ([127, 0, 0, 1], 0).into(), |(_, engine, _)| *engine),
                 addresses: engines.iter().map(|(of, _, through)| (*of, *through)).collect(),
-                polling,
+                polling: PollPolicy::Adaptive,
             }),
             listener,
             witness: Arc::new(NoWitness),
@@ -225,7 +221,7 @@ fn is_there(members: &[Member], all: MemberSet, connections: usize) -> bool {
     report.status.is_ready && report.status.in_sync == all && goes && stand
 }
 
-fn config(me: MemberId, all: MemberSet) -> Config {
+fn config(me: MemberId, all: MemberSet, seals: bool) -> Config {
     Config {
         group: GroupId(*b"what it will be."),
         me,
@@ -241,7 +237,7 @@ fn config(me: MemberId, all: MemberSet) -> Config {
         read_lease_ns: 2_000_000_000,
         retention_ns: 0,
         copy_window: 8 << 20,
-        seals: false,
+        seals,
         key_check: 0,
     }
 }

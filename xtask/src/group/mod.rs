@@ -19,9 +19,9 @@ pub(crate) struct Options {
     /// How many seeds
     #[arg(long, default_value_t = 100_000)]
     seeds: u64,
-    /// Run this one seed instead, and keep all that happens in it
-    #[arg(long)]
-    replay: Option<u64>,
+    /// Run this one plan instead, a seed or what was printed, and keep all that happens in it
+    #[arg(long, value_name = "PLAN")]
+    replay: Option<String>,
 }
 
 impl Options {
@@ -36,11 +36,18 @@ pub(crate) fn run(options: &Options) -> Outcome {
     workspace::build_of(["--bin", "landfast-group-sim"]).run()?;
     let simulator = workspace::target().join("release/landfast-group-sim");
     let mut tally = Tally::default();
-    if let Some(seed) = options.replay {
-        let finished = Step::new(&simulator).args(["replay", &seed.to_string()]).finish()?;
-        let trace = workspace::kept("sim")?.join("group-trace");
-        std::fs::write(&trace, &finished.stdout).map_err(Failure::io("writing", &trace))?;
-        println!("  all that happened is in {}", trace.display());
+    if let Some(plan) = &options.replay {
+        let finished = Step::new(&simulator).args(["replay", plan]).finish()?;
+        let brief = Step::new(&simulator).args(["replay", plan, "--brief"]).finish()?;
+        let traces = workspace::kept("sim")?;
+        for (name, text) in [("group-trace", &finished.stdout), ("group-history", &brief.stdout)] {
+            let to = traces.join(name);
+            std::fs::write(&to, text).map_err(Failure::io("writing", &to))?;
+        }
+        println!(
+            "  all that happened is in {0}/group-trace, a history in {0}/group-history",
+            traces.display()
+        );
         tally.count("the seed shows no fault", judged(finished.status.success(), &finished.stdout));
         return Ok(tally);
     }

@@ -13,14 +13,18 @@ impl World<'_> {
         let Some(process) = at.process.take() else { return };
         self.sums.crashes += 1;
         if process.core.is_source() {
-            at.last_in_sync = process.core.status().in_sync;
+            let (status, label) = (process.core.status(), process.core.label());
+            at.last_in_sync = status.in_sync;
+            let connected = status.others.iter().filter(|(_, state)| state.is_connected);
+            let connected = connected.fold(MemberSet::NONE, |set, (member, _)| set.with(*member));
+            at.last_counted = MemberSet(status.in_sync.0 & label.in_sync.0 & connected.0);
         }
         at.disk.crash(&self.chance);
         if self.plan.damage_every > 0 && self.chance.happens(1, 4) {
             at.disk.damage_maps(&self.chance);
         }
         at.stopped_until = 0;
-        self.trace(|| format!("member {member} crashes"));
+        self.history(|| format!("member {member} crashes"));
         let of_it: Vec<u64> = self
             .connections
             .values()
@@ -32,7 +36,7 @@ impl World<'_> {
         } else {
             of_it.into_iter().for_each(|number| self.cut(number));
         }
-        let longest = if self.plan.aims { 2 * SECOND } else { 500 * MS };
+        let longest = if self.plan.aims || self.plan.turns { 2 * SECOND } else { 500 * MS };
         let delay = self.chance.skewed(MS, longest);
         self.later(delay, What::Start(member));
     }
@@ -52,7 +56,7 @@ impl World<'_> {
         if one == other {
             return;
         }
-        self.trace(|| format!("member {one} and member {other} do not hear each other"));
+        self.history(|| format!("member {one} and member {other} do not hear each other"));
         self.blocked.push((one, other));
         for connection in self.connections.values_mut() {
             let ends = connection.ends.map(|end| end.0);
@@ -125,10 +129,15 @@ impl World<'_> {
             && !label.is_source
             && label.in_sync != MemberSet::of(MemberId(member));
         let knows = !label.in_sync.contains(MemberId(member)) || cannot_know;
+        // Who followed the source, in sync and not about to be left, has that in its label.
+        let claimed = dead.last_counted.contains(MemberId(member))
+            && label.history.current() == dead.disk.label.history.current();
         if lives && (may || self.plan.forces || knows) {
             let (was_in_sync, by_force) = (may, !may && self.plan.forces);
             let wish = Wish::Promote { nonce, above, was_in_sync, by_force };
+            self.asked = claimed.then_some(member);
             self.step(member, Event::Wanted(wish));
+            self.asked = None;
         }
     }
 
@@ -147,7 +156,7 @@ impl World<'_> {
     }
 
     pub(crate) fn heal(&mut self) {
-        self.trace(|| "all faults end".to_owned());
+        self.history(|| "all faults end".to_owned());
         self.heals = true;
         self.blocked.clear();
         self.all_goes_through();

@@ -1,6 +1,6 @@
 //! What drivers do: the actions of the core, each after a while, those of a lane in their order.
 
-use replica::core::{Action, Event, Lane, News};
+use replica::core::{Action, Denial, Event, Lane, News};
 use replica::message::{Message, Peer};
 use replica::witness::{Seat, may_follow};
 use replica::{Epoch, MemberId, MemberSet};
@@ -9,6 +9,7 @@ use crate::disk::{cells, shown};
 use crate::member::{Queue, Writer};
 use crate::net::{Operation, Parcel};
 use crate::plan::MS;
+use crate::turns::mixes_without_a_copy;
 use crate::wear::meet;
 use crate::world::{Record, What, World};
 
@@ -25,10 +26,11 @@ impl World<'_> {
         match action {
             Action::Disconnect(peer) => {
                 let Some(connection) = self.connections.get_mut(&peer.connection) else { return };
-                connection.is_silent = true;
+                connection.is_closed = true;
                 let side = connection.side_of(MemberId(member));
+                let longest = if self.plan.turns { 100 * MS } else { MS };
                 let (soon, late) =
-                    (self.chance.skewed(1000, MS), self.chance.skewed(10_000, 50 * MS));
+                    (self.chance.skewed(1000, longest), self.chance.skewed(10_000, 50 * MS));
                 self.later(soon, What::Lose(peer.connection, side));
                 // Where nothing gets through, the other end learns of it later.
                 if !self.is_lost_on_the_way(MemberId(member), peer.member) {
@@ -83,8 +85,24 @@ impl World<'_> {
     }
 
     pub(crate) fn hear_news(&mut self, member: u8, news: News) {
+        self.history(|| format!("member {member} tells: {news}"));
         match news {
-            News::CopyEnds(_) => self.sums.copies += 1,
+            News::CopyEnds(of) => {
+                self.sums.copies += 1;
+                let others = self.process(member).map(|it| it.core.status().others);
+                let lacks = others.iter().flatten().find(|(id, _)| *id == of);
+                if let Some((_, state)) = lacks.filter(|(_, state)| state.lacks > 0) {
+                    self.fault = Some(format!(
+                        "member {member} says that {of} has all copies, which lacks {} bytes",
+                        state.lacks
+                    ));
+                }
+            }
+            News::Denied(Denial::NotInSync) if self.asked == Some(member) => {
+                self.fault = Some(format!(
+                    "member {member} takes itself for out of sync: its source did not"
+                ));
+            }
             News::FellBehind(_) => self.sums.fell_behind += 1,
             News::Refused(..) => self.sums.refused += 1,
             News::IsSource(_) => {
@@ -213,7 +231,7 @@ impl World<'_> {
             }
             Action::Propose { number, epoch, source, in_sync, set_version } => {
                 let is_taken = self.propose(epoch, source, in_sync, set_version);
-                self.trace(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
+                self.history(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
                 self.step(member, Event::Proposed { number, is_taken });
             }
             action => self.finish(member, action),
@@ -239,6 +257,9 @@ impl World<'_> {
             }
             Action::StoreLabel(label) => {
                 let sequence = label.sequence;
+                if let Some(fault) = mixes_without_a_copy(&at.disk, &label) {
+                    self.fault = Some(format!("member {member} {fault}"));
+                }
                 at.disk.label = *label;
                 Event::LabelStored(sequence)
             }

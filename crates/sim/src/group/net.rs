@@ -32,6 +32,9 @@ pub(crate) struct Connection {
     pub(crate) is_over: [bool; 2],
     /// Nothing is delivered any more, and nobody is told.
     pub(crate) is_silent: bool,
+    /// An end wants it to be over: no message comes any more. Operations that are under way still do, until the target is
+    /// through with it.
+    pub(crate) is_closed: bool,
     /// Nothing is delivered to a side for a while.
     pub(crate) is_deaf: [bool; 2],
     /// What side 0 does to the ring of side 1, without its doing.

@@ -3,9 +3,10 @@
 use replica::core::{Congestion, Mode};
 
 use crate::chance::Chance;
+use crate::wrongs::LeftOut;
 
 /// A run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) members: u8,
@@ -65,6 +66,14 @@ pub(crate) struct Plan {
     /// Requests to the witness come late, and once more, whatever has become of who made them.
     pub(crate) late_requests: bool,
     pub(crate) least_in_sync: u32,
+    /// Members die, and are not heard, at the moments at which something has just changed.
+    pub(crate) turns: bool,
+    /// Writes that are made at most.
+    pub(crate) writes_max: u64,
+    /// What would go wrong, and does not.
+    pub(crate) left_out: LeftOut,
+    /// Which draws of the seed everything else takes.
+    pub(crate) draws: u64,
 }
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -122,11 +131,44 @@ impl Plan {
             rots: false,
             late_requests: false,
             least_in_sync: 1,
+            turns: false,
+            writes_max: u64::MAX,
+            left_out: LeftOut::default(),
+            draws: 0,
         };
         match seed % 4 {
             1 => plan.worn(),
+            2 => plan.turning(),
             3 => plan.hunting_leases(),
             _ => plan,
+        }
+    }
+
+    /// Every fourth seed: members die, and are not heard, just when something has changed; and operators are quick.
+    fn turning(self) -> Self {
+        let chance = Chance::new(self.seed, 7);
+        let every = |one, in_all, from, to| match chance.happens(one, in_all) {
+            true => chance.skewed(from, to),
+            false => 0,
+        };
+        let modes = match chance.happens(1, 2) {
+            true => vec![Mode::Sync; self.modes.len()],
+            false => self.modes.clone(),
+        };
+        Self {
+            turns: true,
+            modes,
+            has_witness: chance.happens(1, 3),
+            forces: false,
+            silence_every: every(1, 2, 100 * MS, 2 * SECOND),
+            switch_every: chance.skewed(20 * MS, 500 * MS),
+            wish_every: every(2, 3, 50 * MS, SECOND),
+            faults_for: chance.skewed(SECOND, 20 * SECOND),
+            slow_disk: if chance.happens(1, 2) { chance.skewed(2, 200) } else { 1 },
+            patience: chance.skewed(50 * MS, 300 * MS),
+            silence_ns: chance.skewed(300 * MS, 2 * SECOND),
+            read_lease_ns: if chance.happens(1, 2) { 0 } else { self.read_lease_ns },
+            ..self
         }
     }
 

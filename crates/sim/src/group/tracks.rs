@@ -104,7 +104,8 @@ impl World<'_> {
 
     pub(crate) fn frame_comes(&mut self, number: u64, side: usize, way: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[side] || connection.is_deaf[side] {
+        let is_dead = connection.is_silent || connection.is_closed;
+        if is_dead || connection.is_over[side] || connection.is_deaf[side] {
             return;
         }
         let (member, peer) = (connection.ends[side].0, connection.peer(side));
@@ -125,7 +126,8 @@ impl World<'_> {
         };
         for parcel in taken {
             let is_open = self.connections.get(&number).is_some_and(|it| {
-                !it.is_silent && !it.is_over[side] && it.side_of(MemberId(member)) == side
+                let is_dead = it.is_silent || it.is_closed;
+                !is_dead && !it.is_over[side] && it.side_of(MemberId(member)) == side
             });
             if is_open && is_known {
                 self.receive(member, peer, parcel);

@@ -42,7 +42,7 @@ impl World<'_> {
 
     pub(crate) fn loses_one_way(&mut self, from: u8, to: u8) {
         self.sums.one_way += 1;
-        self.trace(|| format!("member {to} does not hear member {from}"));
+        self.history(|| format!("member {to} does not hear member {from}"));
         self.one_way.push((from, to));
         for connection in self.connections.values_mut() {
             if connection.ends.contains(&MemberId(from)) && connection.ends.contains(&MemberId(to))
@@ -78,9 +78,14 @@ impl World<'_> {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             let side = connection.side_of(MemberId(to));
             connection.is_deaf[side] = false;
-            if connection.is_over[1 - side] || connection.is_silent {
+            let has_none = connection.way.operations.is_empty();
+            if connection.is_over[1 - side] || connection.is_silent || connection.is_closed {
                 let delay = self.chance.skewed(MS, 500 * MS);
                 self.later(delay, What::Lose(number, side));
+                if side == 1 && !has_none {
+                    let delay = self.chance.skewed(10_000, 10 * MS);
+                    self.later(delay, What::Place(number));
+                }
                 continue;
             }
             // What waited for the way comes now.
@@ -135,7 +140,7 @@ impl World<'_> {
         let silence = self.plan.silence_ns;
         let delay = self.chance.skewed(20 * MS, 4 * silence);
         self.sums.stops += 1;
-        self.trace(|| format!("member {member} is stopped"));
+        self.history(|| format!("member {member} is stopped"));
         self.members[usize::from(member)].stopped_until = self.now + delay;
         self.later(delay, What::GoOn(member));
     }
@@ -149,7 +154,7 @@ impl World<'_> {
         if self.is_stopped(member) {
             return;
         }
-        self.trace(|| format!("member {member} goes on"));
+        self.history(|| format!("member {member} goes on"));
         self.read();
     }
 

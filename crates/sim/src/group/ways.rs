@@ -79,7 +79,8 @@ impl World<'_> {
 
     pub(crate) fn answer_from_there(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[0] || connection.is_deaf[0] {
+        let is_dead = connection.is_silent || connection.is_closed;
+        if is_dead || connection.is_over[0] || connection.is_deaf[0] {
             return;
         }
         let Some(operation) = connection.way.answers.pop_front() else { return };
@@ -90,7 +91,8 @@ impl World<'_> {
             let delay = self.chance.skewed(1_000, (self.plan.latency / 8).max(1_001));
             self.later(delay, What::Answer(number));
         }
-        let delay = self.chance.skewed(1_000, 10 * MS);
+        let (soon, late) = if self.plan.turns { (MS, 30 * MS) } else { (1_000, 10 * MS) };
+        let delay = self.chance.skewed(soon, late);
         self.later(delay, What::TellThere(number));
         if self.lives(member, life) {
             self.step(member, Event::Shipped(peer, to));

@@ -20,7 +20,7 @@ impl World<'_> {
         self.sums.jumps += 1;
         let by = self.chance.skewed(10 * MS, 3600 * SECOND);
         let (is_day, is_back) = (self.chance.happens(1, 2), self.chance.happens(1, 2));
-        self.trace(|| {
+        self.history(|| {
             format!("the clock of member {member} jumps by {by} (day {is_day}, back {is_back})")
         });
         let at = &mut self.members[usize::from(member)];
@@ -61,7 +61,7 @@ impl World<'_> {
         };
         process.disk_fails = false;
         self.sums.disks_failed += 1;
-        self.trace(|| format!("the disk of member {member} fails: {action:?}"));
+        self.history(|| format!("the disk of member {member} fails: {action:?}"));
         self.step(member, Event::StorageFailed);
         let life = self.members[usize::from(member)].life;
         let delay = self.chance.skewed(10 * MS, 2 * SECOND);
@@ -100,7 +100,7 @@ impl World<'_> {
             ));
         }
         self.sums.made_anew += 1;
-        self.trace(|| format!("member {member} has a damaged log, and is made anew"));
+        self.history(|| format!("member {member} has a damaged log, and is made anew"));
         let at = &mut self.members[usize::from(member)];
         at.is_damaged = false;
         at.rotten.clear();
@@ -122,7 +122,7 @@ impl World<'_> {
         let Record { epoch, source, in_sync, version } = self.requests[number];
         self.sums.late_requests += 1;
         let is_taken = self.propose(epoch, source, in_sync, version);
-        self.trace(|| format!("witness, late: {epoch} of {source}, {in_sync}: {is_taken}"));
+        self.history(|| format!("witness, late: {epoch} of {source}, {in_sync}: {is_taken}"));
     }
 
     /// Once all is at rest, volumes of destinations change behind their backs, and all members compare what they have. Whether
@@ -155,7 +155,7 @@ impl World<'_> {
             return true;
         }
         self.compared = Some(rounds + 1);
-        self.trace(|| "all members compare".to_owned());
+        self.history(|| "all members compare".to_owned());
         if self.chance.happens(1, 2)
             && let Some(number) = self.connections.keys().next().copied()
         {

@@ -17,7 +17,7 @@ impl World<'_> {
     pub(crate) fn post(&mut self, member: u8, peer: Peer, parcel: Parcel) {
         let Some(connection) = self.connections.get_mut(&peer.connection) else { return };
         let side = connection.side_of(MemberId(member));
-        if connection.is_silent || connection.is_over[side] {
+        if connection.is_silent || connection.is_closed || connection.is_over[side] {
             return;
         }
         if connection.tracks.is_some() {
@@ -34,7 +34,8 @@ impl World<'_> {
 
     pub(crate) fn deliver(&mut self, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if connection.is_silent || connection.is_over[side] || connection.is_deaf[side] {
+        let is_dead = connection.is_silent || connection.is_closed;
+        if is_dead || connection.is_over[side] || connection.is_deaf[side] {
             return;
         }
         let Some(parcel) = connection.queues[side].pop_front() else { return };
@@ -99,7 +100,12 @@ impl World<'_> {
                 {
                     process.copies.push_back((peer, *extent, held));
                 }
+                let is_whole = matches!(message, Message::Consistent { .. });
                 self.step(member, Event::Said(peer, message));
+                if is_whole {
+                    // It knows, and has not applied what that needs.
+                    self.probe();
+                }
             }
         }
     }
@@ -173,6 +179,7 @@ impl World<'_> {
                 is_known: [true, true],
                 is_over: [false, false],
                 is_silent: false,
+                is_closed: false,
                 is_deaf: [false, false],
                 way: Way::default(),
                 tracks: (self.plan.ways > 1).then(|| Box::new(Tracks::new(self.plan.ways))),
@@ -229,7 +236,8 @@ impl World<'_> {
             self.post(member, peer, Parcel { message, records: Vec::new(), cells: held.to_vec() });
             count += 1;
         }
-        let is_open = self.connections.get(&peer.connection).is_some_and(|it| !it.is_silent);
+        let is_open =
+            self.connections.get(&peer.connection).is_some_and(|it| !it.is_silent && !it.is_closed);
         if let Some(queue) = self.process(member).and_then(|it| it.lanes.get_mut(&lane)) {
             queue.running = None;
         }

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::fmt;
 
 use replica::core::{Action, Config, Core, Event, Lane, Mode, Wish};
 use replica::format::Label;
@@ -14,99 +13,9 @@ use crate::disk::{CELL, CELLS_FIRST, Disk, VOLUMES};
 use crate::member::{Member, Process, Writer};
 use crate::net::Connection;
 use crate::plan::{MS, Plan, SECOND};
+use crate::sums::Sums;
 use crate::truth::Truth;
-
-/// What was met in a run.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Sums {
-    /// Of all that happened, and when.
-    pub(crate) digest: u64,
-    pub(crate) acknowledged: u64,
-    pub(crate) crashes: u64,
-    pub(crate) cuts: u64,
-    pub(crate) promotions: u64,
-    pub(crate) copies: u64,
-    pub(crate) fell_behind: u64,
-    pub(crate) probes: u64,
-    /// Looks at all that a source let be read, and those that it had wait.
-    pub(crate) reads: u64,
-    pub(crate) reads_waited: u64,
-    pub(crate) refused: u64,
-    pub(crate) adopted: u64,
-    pub(crate) one_way: u64,
-    pub(crate) stops: u64,
-    pub(crate) jumps: u64,
-    pub(crate) disks_failed: u64,
-    pub(crate) made_anew: u64,
-    pub(crate) rotten: u64,
-    pub(crate) frames_twice: u64,
-    pub(crate) ways_cut: u64,
-    pub(crate) late_requests: u64,
-}
-
-impl Sums {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.acknowledged += other.acknowledged;
-        self.crashes += other.crashes;
-        self.cuts += other.cuts;
-        self.promotions += other.promotions;
-        self.copies += other.copies;
-        self.fell_behind += other.fell_behind;
-        self.probes += other.probes;
-        self.reads += other.reads;
-        self.reads_waited += other.reads_waited;
-        self.refused += other.refused;
-        self.adopted += other.adopted;
-        self.one_way += other.one_way;
-        self.stops += other.stops;
-        self.jumps += other.jumps;
-        self.disks_failed += other.disks_failed;
-        self.made_anew += other.made_anew;
-        self.rotten += other.rotten;
-        self.frames_twice += other.frames_twice;
-        self.ways_cut += other.ways_cut;
-        self.late_requests += other.late_requests;
-    }
-}
-
-impl fmt::Display for Sums {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            acknowledged,
-            crashes,
-            cuts,
-            promotions,
-            copies,
-            fell_behind,
-            probes,
-            reads,
-            reads_waited,
-            refused,
-            adopted,
-            one_way,
-            stops,
-            jumps,
-            disks_failed,
-            made_anew,
-            rotten,
-            frames_twice,
-            ways_cut,
-            late_requests,
-            digest: _,
-        } = self;
-        write!(
-            f,
-            "{acknowledged} writes acknowledged, {crashes} crashes, {cuts} connections cut, \
-             {promotions} sources began, {copies} copies ended, {fell_behind} fell behind, \
-             {probes} copies looked at, {reads} sources read, {reads_waited} reads waited, {refused} refusals, \
-             {adopted} times records found that operations had placed, \
-             {one_way} ways lost one way, {stops} processes stopped, \
-             {jumps} clocks jumped, {disks_failed} disks failed, {made_anew} members with a damaged log made anew, \
-             {rotten} cells rotten, {frames_twice} frames sent twice, {ways_cut} ways of several cut, \
-             {late_requests} requests came late"
-        )
-    }
-}
+use crate::wrongs::Kind;
 
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum What {
@@ -135,6 +44,8 @@ pub(crate) enum What {
     GoOn(u8),
     Switch,
     Wish,
+    /// A process dies, at a moment that was chosen for it.
+    Falls(u8, u64),
     /// A frame of a connection comes to a side over a way.
     Frame(u64, usize, usize),
     CutWay,
@@ -149,6 +60,16 @@ pub(crate) enum What {
     Probe,
     Read,
     Heal,
+}
+
+/// What a run prints while it goes on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tells {
+    Nothing,
+    /// What goes wrong, what members tell their operators, and what they answer.
+    History,
+    /// Each event and each action, too.
+    All,
 }
 
 /// What the witness has recorded.
@@ -183,23 +104,26 @@ pub(crate) struct World<'a> {
     pub(crate) requests: Vec<Record>,
     /// How often it was compared what volumes hold since they have rotted.
     pub(crate) compared: Option<u32>,
+    /// Who is being asked to be the source, and may not say that it is not in sync.
+    pub(crate) asked: Option<u8>,
     pub(crate) heals: bool,
     pub(crate) fault: Option<String>,
-    pub(crate) traces: bool,
+    pub(crate) tells: Tells,
     pub(crate) sums: Sums,
 }
 
 impl<'a> World<'a> {
     /// One run, and what was met in it.
-    pub(crate) fn run(plan: &'a Plan, traces: bool) -> (Result<(), String>, Sums) {
-        let mut world = World::new(plan, traces);
+    pub(crate) fn run(plan: &'a Plan, tells: Tells) -> (Result<(), String>, Sums) {
+        let mut world = World::new(plan, tells);
         let outcome = world.go();
         world.sums.acknowledged = world.truth.acknowledged_count;
+        world.sums.written = world.next_stamp - 1;
         (outcome, world.sums)
     }
 
-    fn new(plan: &'a Plan, traces: bool) -> Self {
-        let chance = Chance::new(plan.seed, 2);
+    fn new(plan: &'a Plan, tells: Tells) -> Self {
+        let chance = Chance::new(plan.seed, 2 + (plan.draws << 32));
         let slow = chance.below(u64::from(plan.members));
         let members = (0..plan.members)
             .map(|id| {
@@ -214,6 +138,7 @@ impl<'a> World<'a> {
                     process: None,
                     life: 0,
                     last_in_sync: MemberSet::NONE,
+                    last_counted: MemberSet::NONE,
                     slowness: if u64::from(id) == slow { plan.slow_disk } else { 1 },
                     stopped_until: 0,
                     jumped: 0,
@@ -246,17 +171,27 @@ impl<'a> World<'a> {
             truth: Truth::new(),
             requests: Vec::new(),
             compared: None,
+            asked: None,
             heals: false,
             fault: None,
-            traces,
+            tells,
             sums: Sums::default(),
         }
     }
 
     #[allow(clippy::print_stdout, reason = "a trace")]
     pub(crate) fn trace(&self, text: impl FnOnce() -> String) {
-        if self.traces {
+        if self.tells == Tells::All {
             println!("{:>12} {}", self.now / 1000, text());
+        }
+    }
+
+    /// What happens, in a few words.
+    #[allow(clippy::print_stdout, reason = "a history")]
+    pub(crate) fn history(&self, text: impl FnOnce() -> String) {
+        if self.tells != Tells::Nothing {
+            let (ms, us) = (self.now / MS, self.now / 1000 % 1000);
+            println!("{ms:>8}.{us:03} ms  {}", text());
         }
     }
 
@@ -364,16 +299,44 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What happens until the faults end.
+    /// What happens until the faults end. Each has a number of its kind, and draws of its own: a plan that leaves one out has the
+    /// others all the same.
     fn goes_wrong(&mut self, what: What) {
-        let again = |every: u64, chance: &Chance| chance.skewed(every / 4 + 1, every * 2 + 2);
-        match what {
-            What::LoseWay(from, to) => self.loses_one_way(from, to),
+        let plan = self.plan;
+        let every = match what {
+            What::Crash => plan.crash_every,
+            What::Cut => plan.cut_every,
+            What::Silence => plan.silence_every,
+            What::Switch => plan.switch_every,
+            What::Wish => plan.wish_every,
+            What::OneWay => plan.one_way_every,
+            What::Stop => plan.pause_every,
+            What::CutWay => plan.way_cut_every,
+            What::Jump => plan.jump_every,
+            What::DiskFails => plan.disk_fails_every,
+            What::Damage => plan.damage_every,
+            _ => 0,
+        };
+        // Of a process that has ended.
+        let Some(kind) = Kind::of(&what) else { return };
+        let number = kind.next(&mut self.sums.wrongs);
+        let own = Chance::new(plan.seed, kind.purpose(number));
+        let common = std::mem::replace(&mut self.chance, own);
+        if !plan.left_out.has(kind, number) {
+            self.goes_wrong_so(&what);
+        }
+        if every > 0 {
+            let delay = self.chance.skewed(every / 4 + 1, every * 2 + 2);
+            self.later(delay, what);
+        }
+        self.chance = common;
+    }
+
+    fn goes_wrong_so(&mut self, what: &What) {
+        match *what {
             What::Crash => {
-                let member = u8::try_from(self.chance.below(self.plan.members.into())).unwrap_or(0);
+                let member = self.any_member();
                 self.crash(member);
-                let delay = again(self.plan.crash_every, &self.chance);
-                self.later(delay, What::Crash);
             }
             What::Cut => {
                 let all: Vec<u64> = self.connections.keys().copied().collect();
@@ -382,55 +345,18 @@ impl<'a> World<'a> {
                     self.sums.cuts += 1;
                     self.cut(number);
                 }
-                let delay = again(self.plan.cut_every, &self.chance);
-                self.later(delay, What::Cut);
             }
-            What::Silence => {
-                self.silence();
-                let delay = again(self.plan.silence_every, &self.chance);
-                self.later(delay, What::Silence);
-            }
-            What::Switch => {
-                self.switch();
-                let delay = again(self.plan.switch_every, &self.chance);
-                self.later(delay, What::Switch);
-            }
-            What::Wish => {
-                self.wish();
-                let delay = again(self.plan.wish_every, &self.chance);
-                self.later(delay, What::Wish);
-            }
-            What::OneWay => {
-                self.one_way();
-                let delay = again(self.plan.one_way_every, &self.chance);
-                self.later(delay, What::OneWay);
-            }
-            What::Stop => {
-                self.stop();
-                let delay = again(self.plan.pause_every, &self.chance);
-                self.later(delay, What::Stop);
-            }
-            What::CutWay => {
-                self.cut_way();
-                let delay = again(self.plan.way_cut_every, &self.chance);
-                self.later(delay, What::CutWay);
-            }
-            What::Jump => {
-                self.jump();
-                let delay = again(self.plan.jump_every, &self.chance);
-                self.later(delay, What::Jump);
-            }
-            What::DiskFails => {
-                self.disk_fails();
-                let delay = again(self.plan.disk_fails_every, &self.chance);
-                self.later(delay, What::DiskFails);
-            }
-            What::Damage => {
-                self.damage();
-                let delay = again(self.plan.damage_every, &self.chance);
-                self.later(delay, What::Damage);
-            }
-            // Of a process that has ended.
+            What::Silence => self.silence(),
+            What::Switch => self.switch(),
+            What::Wish => self.wish(),
+            What::OneWay => self.one_way(),
+            What::Stop => self.stop(),
+            What::CutWay => self.cut_way(),
+            What::Jump => self.jump(),
+            What::DiskFails => self.disk_fails(),
+            What::Damage => self.damage(),
+            What::LoseWay(from, to) => self.loses_one_way(from, to),
+            What::Falls(member, life) if self.lives(member, life) => self.crash(member),
             _ => {}
         }
     }
@@ -460,6 +386,14 @@ impl<'a> World<'a> {
         let core = Core::new(config, found);
         let was_source = core.was_source();
         self.trace(|| format!("member {member} starts: {:?}", core.status()));
+        self.history(|| {
+            let (status, is) = (core.status(), if was_source { "it was the source" } else { "" });
+            let (start, end, applied) = (status.start, status.end, status.applied);
+            format!(
+                "member {member} starts: its log has {start} to {end}, applied to {applied}, in sync {}; {is}",
+                status.in_sync
+            )
+        });
         let now = self.now;
         let at = &mut self.members[usize::from(member)];
         at.life += 1;
@@ -509,7 +443,12 @@ impl<'a> World<'a> {
         if matches!(event, Event::Wanted(_)) && self.is_stopped(member) {
             return;
         }
-        let told = if self.traces { format!("{event:?}") } else { String::new() };
+        let told = if self.tells == Tells::All { format!("{event:?}") } else { String::new() };
+        if let Event::Wanted(wish) = &event
+            && !self.heals
+        {
+            self.history(|| format!("member {member} is asked: {wish:?}"));
+        }
         let Some(process) = self.process(member) else { return };
         let actions = process.core.step(now, event);
         let is_dull = ["Tick", "Wanted(Resume", "Wanted(SetMode"];
@@ -531,6 +470,8 @@ impl<'a> World<'a> {
                 let told = format!("{action:?}");
                 format!("m{member}     -> {}", &told[..told.len().min(3000)])
             });
+            self.must_be_so(member, &action);
+            self.may_turn(member, &action);
             self.act(member, action);
         }
     }

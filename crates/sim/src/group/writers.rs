@@ -5,7 +5,7 @@ use std::sync::Arc;
 use replica::core::{Draft, Entry, Event};
 use replica::format::{Encoding, Extent, Kind};
 
-use crate::disk::{CELL, CELLS, Stored, VOLUMES};
+use crate::disk::{CELL, CELLS, Stored, VOLUMES, cells};
 use crate::member::{Work, Writer};
 use crate::plan::MS;
 use crate::world::{What, World};
@@ -13,14 +13,14 @@ use crate::world::{What, World};
 impl World<'_> {
     pub(crate) fn write(&mut self, member: u8, at: usize) {
         let life = self.members[usize::from(member)].life;
-        let heals = self.heals;
+        let (heals, may_write) = (self.heals, self.next_stamp <= self.plan.writes_max);
         let Some(process) = self.process(member) else { return };
         match process.writers[at] {
             Writer::Idle => {
                 if heals {
                     return;
                 }
-                let is_open = process.is_open;
+                let is_open = process.is_open && may_write;
                 let delay = match is_open && self.submit(member, at) {
                     true => self.chance.skewed(1_000, MS),
                     false => self.chance.skewed(MS, 20 * MS),
@@ -49,7 +49,13 @@ impl World<'_> {
                         self.fault = Some(format!("member {member} acknowledges: {fault}"));
                     }
                 }
-                self.trace(|| format!("m{member} acknowledges {} at {}", work.stamp, work.lsn));
+                self.history(|| {
+                    let at = work.extent.map(cells);
+                    format!(
+                        "member {member} answers write {} of cells {at:?}, at {}",
+                        work.stamp, work.lsn
+                    )
+                });
                 self.step(member, Event::Applied(work.lsn));
                 let delay = self.chance.skewed(1_000, 5 * MS);
                 self.later(delay, What::Writer(member, life, at));

@@ -7,7 +7,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a write is committed before it is durable here",
         places: &[Place {
-            file: "crates/replica/src/core/source.rs",
+            file: "crates/replica/src/core/source/mod.rs",
             right: "        let durable = self.order.durable();\n        let committed = self.committed;",
             wrong: "        let durable = if PLANTED { self.order.placed() } else { self.order.durable() };\n        let committed = self.committed;",
         }],
@@ -15,7 +15,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a member in sync that is away is not waited for",
         places: &[Place {
-            file: "crates/replica/src/core/source.rs",
+            file: "crates/replica/src/core/source/mod.rs",
             right: "self.confirmed.contains(other.member) || changes || joins",
             wrong: "(!PLANTED && self.confirmed.contains(other.member)) || changes || joins",
         }],
@@ -31,7 +31,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a member says that what is placed is durable",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/mod.rs",
             right: "(order.placed(), order.durable(), self.applied",
             wrong: "(order.placed(), if PLANTED { order.placed() } else { order.durable() }, self.applied",
         }],
@@ -39,7 +39,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a record is applied before it is committed",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/applying.rs",
             right: "let limit = known.min(durable)",
             wrong: "let limit = if PLANTED { durable } else { known }.min(durable)",
         }],
@@ -47,7 +47,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a record is applied though a crash forgets that it was committed",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/applying.rs",
             right: "let known = destination.known.min(committed);",
             wrong: "let known = if PLANTED { committed } else { destination.known.min(committed) };",
         }],
@@ -103,7 +103,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a source of an older epoch is followed",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/following.rs",
             right: "        } else if theirs.leads() < newest.leads() {",
             wrong: "        } else if !PLANTED && theirs.leads() < newest.leads() {",
         }],
@@ -143,7 +143,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a source that starts again waits for nobody",
         places: &[Place {
-            file: "crates/replica/src/core/source.rs",
+            file: "crates/replica/src/core/source/beginning.rs",
             right: "let unseen = in_sync.without(self.config.me);",
             wrong: "let unseen = if PLANTED { MemberSet::NONE } else { in_sync.without(self.config.me) };",
         }],
@@ -152,8 +152,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a dirty map is stored after the ring is free",
         places: &[Place {
             file: "crates/replica/src/core/checkpoint.rs",
-            right: "&& source.peers.iter().any(|other| self.maps_stored < other.dirty_ordered)",
-            wrong: "&& source.peers.iter().any(|other| !PLANTED && self.maps_stored < other.dirty_ordered)",
+            right: "        self.store_dirty_maps();\n        if let Contents::MixedUntil(at)",
+            wrong: "        if !PLANTED {\n            self.store_dirty_maps();\n        }\n        if let Contents::MixedUntil(at)",
         }],
     },
     Fault {
@@ -183,7 +183,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a copy is put before the records before it",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/copies.rs",
             right: "|(at, _)| *at <= applied)",
             wrong: "|(at, _)| PLANTED || *at <= applied)",
         }],
@@ -207,7 +207,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a mixture is called a copy at one moment",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/copies.rs",
             right: "self.label.contents = Contents::MixedUntil(at);",
             wrong: "self.label.contents =\n                if PLANTED { Contents::Consistent } else { Contents::MixedUntil(at) };",
         }],
@@ -223,7 +223,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "no snapshot is kept from before copies",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/following.rs",
             right: "        if told.with_copies {",
             wrong: "        if told.with_copies && !PLANTED {",
         }],
@@ -295,7 +295,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "what had grown at a source alone stays",
         places: &[Place {
-            file: "crates/replica/src/core/destination.rs",
+            file: "crates/replica/src/core/destination/following.rs",
             right: "        self.config.volumes = volumes;",
             wrong: "        if !PLANTED {\n            self.config.volumes = volumes;\n        }",
         }],
@@ -322,6 +322,30 @@ pub(super) const FAULTS: &[Fault] = &[
             file: "crates/replica/src/core/promotion.rs",
             right: "&& !self.knows_set &&",
             wrong: "&& !(self.knows_set || PLANTED) &&",
+        }],
+    },
+    Fault {
+        name: "an epoch has the number of the one before",
+        places: &[Place {
+            file: "crates/replica/src/core/mod.rs",
+            right: "number.max(above) + 1, restart: 0, nonce }",
+            wrong: "number.max(above) + u32::from(!PLANTED), restart: 0, nonce }",
+        }],
+    },
+    Fault {
+        name: "a source that starts again has the epoch of before",
+        places: &[Place {
+            file: "crates/replica/src/core/source/beginning.rs",
+            right: "restart: restart.max(known) + 1, nonce };",
+            wrong: "restart: restart.max(known) + u32::from(!PLANTED), nonce };",
+        }],
+    },
+    Fault {
+        name: "a mixture is promoted",
+        places: &[Place {
+            file: "crates/replica/src/core/promotion.rs",
+            right: "        if !self.may_become_consistent() {",
+            wrong: "        if !self.may_become_consistent() && !PLANTED {",
         }],
     },
 ];

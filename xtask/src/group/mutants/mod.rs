@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     };
     let simulator = release.join("landfast-group-sim");
     // Of what is planted nothing may happen that was not asked for.
-    let sound = Step::new(&simulator).args(["run", "--seeds", SOUND]).finish()?;
+    let sound = Step::new(&simulator).args(["run", "--keep", "--seeds", SOUND]).finish()?;
     let is_sound = sound.status.success().then_some(()).ok_or_else(|| tail(&sound.stdout));
     tally.count("the tree with all faults asleep shows none", is_sound);
     let chosen =
@@ -62,7 +62,9 @@ fn find(number: usize, simulator: &Path, seconds: u64) -> Result<Result<String, 
         let (first, limit) = (from.to_string(), left.to_string());
         let most = u32::MAX.to_string();
         let finished = Step::new(simulator)
-            .args(["run", "--first", "--from", &first, "--seeds", &most, "--limit", &limit])
+            .args([
+                "run", "--first", "--keep", "--from", &first, "--seeds", &most, "--limit", &limit,
+            ])
             .env(VARIABLE, number.to_string())
             .limit(Duration::from_secs(left + 60))
             .quiet()
@@ -98,8 +100,10 @@ fn seed_of(line: &str) -> Option<u64> {
 /// Whether the seed passes with all faults asleep.
 fn is_sound(simulator: &Path, seed: u64) -> Result<bool, Failure> {
     let seed = seed.to_string();
-    let finished =
-        Step::new(simulator).args(["run", "--from", &seed, "--seeds", "1"]).quiet().finish()?;
+    let finished = Step::new(simulator)
+        .args(["run", "--keep", "--from", &seed, "--seeds", "1"])
+        .quiet()
+        .finish()?;
     Ok(finished.status.success())
 }
 
