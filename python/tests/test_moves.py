@@ -206,3 +206,34 @@ def test_a_move_onto_a_directory_is_refused_before_anything_is_moved(moved):
         with pytest.raises(FileExistsError, match="directory"):
             moved.fs.mv(["/data/a", "/data/b"], f"/{share}/d/")
         assert moved.found() == files and moved.found(moved.second) == {"d/b": None}
+
+
+def test_a_name_that_could_be_either_of_two_is_not_moved_replaced_or_removed(moved):
+    files = {"q.txt": "1", "Q.TXT": "2", "src": "src", "d/f": "f", "D/f": "F"}
+    moved.lay(files)
+    for name in ("Qa", "qA"):
+        (moved.first / name).mkdir()
+    before = moved.found()
+    for share in ("data", "two"):
+        with pytest.raises(FileNotFoundError, match="case alone"):
+            moved.fs.mv("/data/Q.txt", f"/{share}/got")
+        with pytest.raises(FileNotFoundError, match="case alone"):
+            moved.fs.mv("/data/QA/", f"/{share}/got", recursive=True)
+    for source in ("/data/src", "/two/src"):
+        (moved.second / "src").write_text("src")
+        for target in ("Q.txt", "QA/new"):
+            with pytest.raises(FileExistsError, match="case alone"):
+                moved.fs.mv(source, f"/data/{target}")
+        with pytest.raises(FileExistsError, match="case alone"):
+            moved.fs.mv([source, "/data/d/f"], ["/data/new", "/data/Q.txt"])
+    with pytest.raises(FileExistsError, match="case alone"):
+        moved.fs.mv("/data/q.txt", "/data/Q.txt")
+    with pytest.raises(FileNotFoundError, match="case alone"):
+        moved.fs.rmdir("/data/QA")
+    assert moved.found() == before and moved.found(moved.second) == {"src": "src"}
+    # Spelled as one of them; and where one alone is there, it is that one, which keeps its spelling.
+    moved.fs.rmdir("/data/qA")
+    moved.fs.rmdir("/data/QA")
+    moved.fs.mv("/data/Q.TXT", "/data/got")
+    moved.fs.mv("/data/src", "/data/Q.txt")
+    assert moved.found() == {"q.txt": "src", "got": "2", "d/f": "f", "D/f": "F"}

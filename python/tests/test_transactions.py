@@ -1,6 +1,9 @@
 """Transactions of the fsspec file system: what has failed leaves nothing behind, and nothing under way."""
 
+import contextlib
+import errno
 import gzip
+import io
 import logging
 import os
 
@@ -8,6 +11,7 @@ import fsspec.transaction
 import pytest
 
 from landfast.fs import LandfastFile
+from landfast.raw import RawFile
 
 
 def old_complete(self, commit=True):
@@ -144,3 +148,115 @@ def test_no_file_is_opened_in_a_transaction_that_nobody_ends(moved):
             file.write("text")
     assert moved.found_bytes("four") == b"by hand" and moved.found_bytes("six") == b"text"
     assert gzip.decompress(moved.found_bytes("five.gz")) == b"packed"
+
+
+WAYS = {
+    "text": lambda fs, path: fs.open(path, "w"),
+    "packed": lambda fs, path: fs.open(path, "wb", compression="gzip"),
+    "packed text": lambda fs, path: fs.open(path, "wt", compression="gzip"),
+    "bytes": lambda fs, path: fs.open(path, "wb"),
+    "another's text": lambda fs, path: io.TextIOWrapper(fs.open(path, "wb")),
+}
+
+
+def some(file):
+    return "new" if isinstance(file, io.TextIOBase) else b"new"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transaction_names_no_file_that_is_still_open(moved, way):
+    moved.lay({"other": "old", "file": "old and whole"})
+    with pytest.raises(OSError, match="still open"), moved.fs.transaction:
+        moved.fs.pipe("/data/other", b"new")
+        file = WAYS[way](moved.fs, "/data/file")
+        file.write(some(file))
+    assert moved.found() == {"other": "old", "file": "old and whole"} and parts(moved) == []
+
+
+# The end of another's text tells the file nothing.
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "another's text"])
+def test_a_transaction_names_no_file_whose_block_has_raised(moved, way):
+    moved.lay({"other": "old", "file": "old and whole"})
+    with pytest.raises(OSError, match="may lack a part"), moved.fs.transaction:
+        moved.fs.pipe("/data/other", b"new")
+        with contextlib.suppress(KeyError), WAYS[way](moved.fs, "/data/file") as file:
+            file.write(some(file))
+            raise KeyError
+    assert moved.found() == {"other": "old", "file": "old and whole"} and parts(moved) == []
+
+
+@pytest.mark.parametrize("call", ["write", "flush", "truncate", "seek", "sync", "close"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transaction_names_no_file_that_a_call_has_failed_on(moved, monkeypatch, way, call):
+    moved.lay({"file": "old and whole"})
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(OSError, match="may lack a part") as caught, moved.fs.transaction:
+        file = WAYS[way](moved.fs, "/data/file")
+        file.write(some(file))
+        part = moved.fs._transaction.files[0]
+        part.write(b"more")
+        with monkeypatch.context() as patch:
+            patch.setattr(RawFile, "sync", full) if call in ("sync", "close") else patch.setattr(part, "_buffered", Full(part))
+            with pytest.raises(OSError):
+                getattr(part, call)(*{"write": [b"x"], "truncate": [0], "seek": [0]}.get(call, []))
+        file.close()
+    assert caught.value.errno == errno.ENOSPC
+    assert moved.found() == {"file": "old and whole"} and parts(moved) == []
+
+
+class Full:
+    """A buffer that cannot empty itself."""
+
+    def __init__(self, part):
+        self.closed = False
+        self._close = part._buffered.close
+
+    def _full(self, *_):
+        raise OSError(errno.ENOSPC, "full")
+
+    write = flush = truncate = seek = _full
+
+    def close(self):
+        self._close()
+
+
+def test_a_transaction_goes_on_without_a_file_that_was_discarded(moved):
+    moved.lay({"other": "old", "file": "old and whole"})
+    with moved.fs.transaction:
+        file = moved.fs.open("/data/file", "wb")
+        file.write(b"cut")
+        file.discard()
+        with moved.fs.open("/data/text", "w") as text:
+            text.write("whole")
+        with contextlib.suppress(TypeError), moved.fs.open("/data/other", "wb") as other:
+            with pytest.raises(TypeError):
+                other.write("a text is none of it")
+            other.write(b"new")
+    assert moved.found() == {"other": "new", "file": "old and whole", "text": "whole"} and parts(moved) == []
+
+
+def test_the_last_error_of_a_packed_file_is_raised_by_its_close(moved, monkeypatch):
+    file = moved.fs.open("/data/file.gz", "wb", compression="infer")
+    file.write(b"new")
+    monkeypatch.setattr(RawFile, "sync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"):
+        file.close()
+
+
+def test_a_transaction_replaces_neither_of_two_names_that_differ_by_case_alone(moved):
+    files = {"n.txt": "1", "N.TXT": "2", "other": "old"}
+    moved.lay(files)
+    with pytest.raises(FileExistsError, match="case alone"), moved.fs.transaction:
+        moved.fs.pipe("/data/other", b"new")
+        moved.fs.pipe("/data/N.txt", b"new")
+    file = moved.fs.open("/data/N.txt", "wb", autocommit=False)
+    with pytest.raises(FileExistsError, match="case alone"):
+        file.commit()
+    file.discard()
+    assert moved.found() == files and parts(moved) == []
+    with moved.fs.transaction:
+        moved.fs.pipe("/data/N.TXT", b"new")
+    assert moved.found() == {**files, "N.TXT": "new"}

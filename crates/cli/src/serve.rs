@@ -118,11 +118,13 @@ async fn serve(
 
 /// Prints what would be served, and takes and changes nothing.
 fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
-    let config = next_start(settings, options)?;
+    let mut config = next_start(settings, options)?;
+    Control::look(&settings.control)?;
+    for (share, looked) in settings.shares.iter().zip(&mut config.shares) {
+        looked.shown = SharedVolumes::look(share, settings.emulate_persistence)?;
+    }
     let classes = Server::check(&config)?;
     let store = crate::store::serve::look(&options.store)?;
-    let emulates = settings.emulate_persistence;
-    settings.shares.iter().try_for_each(|share| SharedVolumes::look(share, emulates))?;
     warn_of_people(settings, &config.users);
     warn_of_root();
     warn_of_guests(settings);

@@ -11,7 +11,7 @@ use flash::Budget;
 use pmem::DurabilityClass;
 use rdma::{
     Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
-    SoftProvider,
+    SoftProvider, VerbsProvider,
 };
 use remote::host::{Host, HostOptions, OpenHost};
 use serde::{Deserialize, Serialize};
@@ -137,19 +137,22 @@ impl Server {
         Ok(Running { core, tcp_address, stop, serving: Some(serving), engine, capture })
     }
 
-    /// Checks whether the shares of a config could be served: their directories and devices can be opened, and
-    /// none contains a file with secrets. Takes no address and no log, and changes nothing. May block.
+    /// Checks whether the shares of a config could be served: their directories, devices and logs can be opened, none
+    /// contains a file with secrets, and provider and capture can be had. Takes no address and no log, and changes
+    /// nothing. May block.
     ///
     /// Returns the durability class of each share.
     ///
     /// # Errors
-    /// A share cannot be exported.
+    /// A share cannot be exported, or RDMA not be served.
     pub fn check(config: &ServerConfig) -> Result<Vec<DurabilityClass>, StartError> {
         check_names(config)?;
         let wanted: Vec<_> = config.shares.iter().collect();
         let capture = config.rdma_capture.as_deref();
         let (names, environment) = (CommonNames::default(), Environment::host());
+        look_at_engine(config)?;
         let shares = exports::look(&wanted, &[], &names, &environment, &config.users, capture)?;
+        Share::look_at_logs(&shares)?;
         Ok(shares.iter().map(Share::class).collect())
     }
 }
@@ -241,6 +244,21 @@ fn same_host_name(random: &Random) -> Result<SocketAddr, StartError> {
     random.fill(&mut name).map_err(StartError::HostRandom)?;
     name[0] = 0xfd;
     Ok(SocketAddr::from((name, 0)))
+}
+
+/// What of [`open_engine`] can be known without an address.
+fn look_at_engine(config: &ServerConfig) -> Result<(), StartError> {
+    let Some(address) = config.rdma_listen else { return Ok(()) };
+    let failed = |source| StartError::ConfigRdmaListen { address, source };
+    match (&config.rdma_capture, config.rdma_provider) {
+        (Some(_), ProviderChoice::Verbs) => Err(failed(EngineError::ConfigWireHook)),
+        (None, ProviderChoice::Verbs) => VerbsProvider.check().map_err(failed),
+        (Some(path), ProviderChoice::Soft | ProviderChoice::Shm) => {
+            let failed = |source| StartError::ConfigCapture { path: path.clone(), source };
+            Pcap::<SoftProvider>::look(path).map_err(failed)
+        }
+        (None, ProviderChoice::Soft | ProviderChoice::Shm) => Ok(()),
+    }
 }
 
 fn captured(

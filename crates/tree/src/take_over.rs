@@ -1,5 +1,7 @@
 //! The start of a share after another server, which may have crashed.
 
+use std::path::Path;
+
 use tracing::warn;
 
 use super::Share;
@@ -8,6 +10,18 @@ use super::journal::{BootId, Journal};
 use super::left_over::LeftOver;
 
 impl Share {
+    /// Looks whether shares could [take over](Self::take_over) their logs of persistent opens. Changes nothing.
+    ///
+    /// # Errors
+    /// A log could not be opened, or two shares have one.
+    pub fn look_at_logs(shares: &[Self]) -> Result<(), ShareOpenError> {
+        let looked = Journal::look(shares.iter().filter_map(Self::persistent_opens));
+        looked.map_err(|(path, source): (&Path, _)| ShareOpenError::ConfigJournal {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
     /// Takes over from an earlier server: removes unfinished links, opens the log of persistent opens, and shows bodies of other crates. Changes
     /// the disk.
     pub fn take_over(&mut self) -> Result<(), ShareOpenError> {

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import io
 import os
 import secrets
 import shutil
 import threading
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -34,7 +36,8 @@ from fsspec.utils import stringify_path
 
 from ._landfast import Client
 from .moves import Move
-from .names import Names, Plan, fold, refuse_ambiguous, refuse_equal
+from .names import Names, Plan, fold, refuse_ambiguous, refuse_ambiguous_target, refuse_equal
+from .outer import Packed, Text
 from .raw import BUFFER_SIZE, RawFile
 from .transaction import WholeFiles
 
@@ -206,6 +209,7 @@ class LandfastFileSystem(AbstractFileSystem):
 
     def rmdir(self, path: str) -> None:
         client, rest = self._place(path)
+        refuse_ambiguous(client, rest, self._strip_protocol(path))
         if client.stat(rest)["type"] != "directory":
             raise NotADirectoryError(20, "it is no directory", self._strip_protocol(path))
         client.remove(rest)
@@ -505,8 +509,9 @@ class LandfastFileSystem(AbstractFileSystem):
         **options: Any,
     ) -> Any:
         if "b" not in mode:
-            # It opens the file of bytes by this method.
-            return super().open(path, mode, block_size, cache_options, compression, **options)
+            text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
+            binary = mode.replace("t", "") + "b"
+            return Text(self.open(path, binary, block_size, cache_options, compression, **options), **text)
         if self._intrans or options.get("autocommit", True):
             file = super().open(path, mode, block_size, cache_options, **options)
         else:
@@ -515,7 +520,8 @@ class LandfastFileSystem(AbstractFileSystem):
         if compression is None:
             return file
         # Around the file that a transaction has: fsspec of 2024 gives it the compressor, which it cannot commit.
-        return compr[get_compression(path, compression)](file, mode=mode[0])
+        packer = compr[get_compression(path, compression)](file, mode=mode[0])
+        return packer if "r" in mode else Packed(packer, file)
 
     def _open(
         self,
@@ -558,6 +564,8 @@ class LandfastFile(io.IOBase):
         self._durable = durable
         self._final = rest
         self._rest = rest
+        self._failure: BaseException | None = None
+        self._is_checked = False
         if not self.autocommit:
             if "a" in mode or "r" in mode:
                 raise ValueError(f"a transaction writes whole files: mode {mode} is none of it")
@@ -579,17 +587,31 @@ class LandfastFile(io.IOBase):
         """Raises what :meth:`commit` would, as far as it can be known."""
         if self.autocommit:
             return
+        self._refuse_unfit()
         if "x" in self.mode and self.fs.exists(self.path):
             raise FileExistsError(17, "the name exists already", self.path)
         self._client.check_replaceable(self._final)
+        self._is_checked = True
+
+    def _refuse_unfit(self) -> None:
+        if self._failure is not None:
+            number = getattr(self._failure, "errno", None) or errno.EIO
+            raise OSError(number, f"it may lack a part of what was written: {self._failure!r}", self.path) from self._failure
+        refuse_ambiguous_target(self._client, self._final, self.path)
 
     def commit(self) -> None:
         """Gives the file its name; called when the transaction ends well."""
         if self.autocommit:
             return
         self.close()
+        if not self._is_checked:
+            self._refuse_unfit()
         self._client.rename(self._rest, self._final, replace="x" not in self.mode, durable=self._durable)
         self.autocommit = True
+
+    def fail(self, error: BaseException) -> None:
+        """Takes down that the file may lack a part: a transaction that has it then fails, unless it was discarded."""
+        self._failure = self._failure or error
 
     def discard(self) -> None:
         """Removes the file; called when the transaction fails."""
@@ -622,30 +644,52 @@ class LandfastFile(io.IOBase):
         return self._buffered.readline(-1 if size is None else size)
 
     def write(self, data: Any) -> int:
-        return self._buffered.write(data)
+        try:
+            return self._buffered.write(data)
+        except BaseException as error:
+            self._fail_by(error)
+            raise
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._buffered.seek(offset, whence)
+        with self._failing():
+            return self._buffered.seek(offset, whence)
 
     def tell(self) -> int:
         return self._buffered.tell()
 
     def truncate(self, size: int | None = None) -> int:
-        return self._buffered.truncate(size)
+        with self._failing():
+            return self._buffered.truncate(size)
 
     def flush(self, force: bool = False) -> None:
         """Empties the buffer; the bytes are durable when the file is closed, or after :meth:`sync`."""
         del force
         if not self._buffered.closed:
-            self._buffered.flush()
+            with self._failing():
+                self._buffered.flush()
 
     def sync(self) -> None:
         """Returns when everything written so far is durable."""
         self.flush()
-        self.raw.sync()
+        with self._failing():
+            self.raw.sync()
 
     def close(self) -> None:
-        self._buffered.close()
+        with self._failing():
+            self._buffered.close()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._fail_by(error)
+            raise
+
+    def _fail_by(self, error: BaseException) -> None:
+        # What is no call for such a file has written nothing.
+        if not isinstance(error, (TypeError, ValueError)):
+            self.fail(error)
 
     @property
     def closed(self) -> bool:
@@ -660,7 +704,9 @@ class LandfastFile(io.IOBase):
     def __enter__(self) -> LandfastFile:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self.fail(error)
         self.close()
 
     def __repr__(self) -> str:

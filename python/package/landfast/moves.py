@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
-from .names import Names
+from .names import Names, refuse_ambiguous, refuse_ambiguous_target
 
 if TYPE_CHECKING:
     from ._landfast import Client
@@ -101,6 +101,8 @@ class Move:
         other, new = self._fs._place(target)
         if not old:
             raise ValueError(f"{source} is a share: only what lies in it can be moved")
+        refuse_ambiguous(client, old, source)
+        refuse_ambiguous_target(other, new, target)
         if not self._is_one_entry(source, target):
             self._refuse_itself(source, target)
             if self._fs.isdir(target):

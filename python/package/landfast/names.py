@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._landfast import Client
     from .fs import LandfastFileSystem
 
-__all__ = ["Names", "Plan", "fold", "refuse_ambiguous", "refuse_equal"]
+__all__ = ["Names", "Plan", "fold", "refuse_ambiguous", "refuse_ambiguous_target", "refuse_equal"]
 
 Pair = tuple[str, str]
 #: Whether a source is a directory: two of them may become one.
@@ -193,7 +193,7 @@ def refuse_equal(pairs: Iterable[Pair], is_directory: IsDirectory) -> None:
             raise _meeting(source, target)
 
 
-def refuse_ambiguous(client: Client, path: str, shown: str) -> None:
+def refuse_ambiguous(client: Client, path: str, shown: str, number: int = errno.ENOENT) -> None:
     """Raises where a name is spelled as none of several that differ by case alone: the server would take any of them."""
     if _spelling(client, path) == path:
         return
@@ -205,10 +205,20 @@ def refuse_ambiguous(client: Client, path: str, shown: str) -> None:
             there = [entry["name"] for entry in client.list(above)]
             if name not in there and sum(fold(one) == fold(name) for one in there) > 1:
                 why = "several names there differ from it by case alone: spell it as one of them"
-                raise FileNotFoundError(errno.ENOENT, why, shown)
+                raise OSError(number, why, shown)
         if spelled is None:
             return
         above = spelled
+
+
+def refuse_ambiguous_target(client: Client, path: str, shown: str) -> None:
+    """The same of a name that something is going to get, which need not be there."""
+    if _spelling(client, path) is None:
+        # No name there is like it, without a listing. The directory may be one of several.
+        path = path.rpartition("/")[0]
+        if _spelling(client, path) is None:
+            return
+    refuse_ambiguous(client, path, shown, errno.EEXIST)
 
 
 def _meeting(source: str, target: str) -> FileExistsError:

@@ -1,7 +1,8 @@
 """Transactions of the fsspec file system: files that get their names together.
 
-    1. each file is whole and closed     2. each name is looked at: a directory, a file that somebody has open and lets nobody
-                                            delete, two names that are one for the server
+    1. each file is whole and closed: none is open, and no call on it has failed
+    2. each name is looked at: a directory, a file that somebody has open and lets nobody delete, two names that are one for
+       the server, a name that could be either of two
     3. each file gets its name, in their order: not that of a file that somebody has open
 
 What fails in 1 or 2 has given no name to anything. What fails in 3 leaves the names that were given before it. In each case the
@@ -70,9 +71,11 @@ class WholeFiles(Transaction):
 
     def _look(self) -> None:
         """Raises what can be known before the first file gets its name."""
-        files = list(self.files)
+        files = [file for file in self.files if not file.autocommit]
         for file in files:
-            file.close()
+            if not file.closed:
+                # What is around it, a text or a compressor, may hold a part of it back.
+                raise OSError(errno.EBUSY, "it is still open: close it before the transaction ends", file.path)
         paths = dict.fromkeys(file.path for file in files)
         Names(self.fs).refuse_meetings(((path, path) for path in paths), lambda _: False)
         for file in files:

@@ -113,7 +113,7 @@ pub(crate) struct Serve {
     /// there are; no name of a user or file is among the figures
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Say what would be served, and end: whether config, accounts, keys and shares fit together and can be read, as the
+    /// Say what would be served, and end: whether config, accounts, keys, shares and what they need fit together, as the
     /// user of --run-as. No address is taken and nothing is changed; a server of the same config may run meanwhile
     #[arg(long)]
     pub(crate) check: bool,

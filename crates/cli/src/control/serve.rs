@@ -3,10 +3,12 @@
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use server::Observer;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -55,17 +57,23 @@ impl Control {
         }
     }
 
+    /// Looks whether the socket that was asked for could be opened, and makes and asks nothing: a server that runs may
+    /// have it.
+    pub(crate) fn look(place: &Place) -> Result<(), Failure> {
+        match place {
+            Place::At(path) => {
+                check(path).map_err(Failure::local("cannot open the control socket", path))
+            }
+            Place::Customary | Place::Nowhere => Ok(()),
+        }
+    }
+
     fn listen(path: &Path, place: &Place) -> io::Result<Self> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let parent = directory_of(path);
         if *place == Place::Customary {
             make(parent)?;
         }
-        // Connecting to a file is refused like connecting to a socket that a killed server has left.
-        let is_else = |found: std::fs::Metadata| !found.file_type().is_socket();
-        if std::fs::symlink_metadata(path).is_ok_and(is_else) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
-        }
+        check_kind(path)?;
         let taken = || io::Error::new(io::ErrorKind::AddrInUse, "a server answers there");
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => return Err(taken()),
@@ -91,6 +99,31 @@ impl Control {
         let listener = self.listener.take();
         self.serving = listener.map(|listener| tokio::spawn(serve(listener, observer)));
     }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
+}
+
+// Connecting to a file is refused like connecting to a socket that a killed server has left.
+fn check_kind(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket")),
+        Err(_) => Ok(false),
+    }
+}
+
+/// What of [`Control::listen`] can be known beforehand.
+fn check(path: &Path) -> io::Result<()> {
+    if check_kind(path)? {
+        accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
+    }
+    tree::journal::takes_files(directory_of(path))?;
+    // A socket's path is short, and it is bound in a directory beside it.
+    let bound = directory_of(path).join(".landfast012345").join("s");
+    [path, &bound].into_iter().try_for_each(|path| SocketAddr::from_pathname(path).map(drop))
 }
 
 impl Drop for Control {

@@ -79,8 +79,13 @@ pub(super) fn device(
     Ok((Arc::new(Volume::open_file(file, options, access)?), Mode::Block))
 }
 
-/// Looks whether [`device`] would take a file, and takes and changes nothing: a server that runs may have it open.
-pub(super) fn look(path: &Path, access: Access, emulate: bool) -> Result<(), VolumeFailure> {
+/// Looks whether [`device`] would take a file, and takes and changes nothing: a server that runs may have it open. What
+/// it returns keeps nobody from the volume, and a volume of mode block in it takes no writes.
+pub(super) fn look(
+    path: &Path,
+    access: Access,
+    emulate: bool,
+) -> Result<Arc<dyn BlockDevice>, VolumeFailure> {
     let mut file = file(path, Access::ReadOnly)?;
     if access == Access::ReadWrite && file.metadata()?.is_file() {
         // Whoever may read it may not be let write.
@@ -89,9 +94,12 @@ pub(super) fn look(path: &Path, access: Access, emulate: bool) -> Result<(), Vol
     let class = pmem::classify(&file).ok();
     check_fit(&file, access, emulate)?;
     if class.is_some() && !is_marked(&file) {
-        medium(&file, emulate)?;
+        let medium = medium(&file, emulate)?;
+        if mode(&medium) == Mode::Block {
+            return Ok(Arc::new(Volume::open(medium, Access::ReadOnly)?));
+        }
     }
-    Ok(FileDevice::new(file).map(drop)?)
+    Ok(Arc::new(FileDevice::new(file)?))
 }
 
 /// What is no disk, and what loses what is written to it, whatever its bytes are.

@@ -60,12 +60,16 @@ impl SharedVolumes {
         Ok(body)
     }
 
-    /// Looks whether the volumes of a share are there and fit; a server that runs may have them open.
-    pub(crate) fn look(share: &Share, emulates: bool) -> Result<(), Failure> {
-        share.volumes.iter().try_for_each(|SharedVolume { path, .. }| {
+    /// Looks whether the volumes of a share are there and fit; a server that runs may have them open. The files that it
+    /// returns are not to be served: nobody is kept from the volumes.
+    pub(crate) fn look(share: &Share, emulates: bool) -> Result<Vec<Shown>, Failure> {
+        let look = |SharedVolume { name, path }: &SharedVolume| {
             let found = opened::look(path, access_of(share), emulates);
-            found.map_err(Failure::volume("cannot share the volume", path))
-        })
+            let device = found.map_err(Failure::volume("cannot share the volume", path))?;
+            let body = Arc::new(DeviceFile::new(device)) as Arc<dyn Body>;
+            Ok(Shown::new(&**name, &**path, body))
+        };
+        share.volumes.iter().map(look).collect()
     }
 }
 
@@ -119,7 +123,7 @@ mod tests {
             [(false, false, false), (true, false, true), (false, true, true)]
         {
             share.read_only = read_only;
-            let looked = SharedVolumes::look(&share, emulates);
+            let looked = SharedVolumes::look(&share, emulates).map(drop);
             let taken = SharedVolumes::default().of(&share, emulates).map(drop);
             assert_eq!(looked.is_ok(), is_fit, "{looked:?}");
             assert_eq!(taken.is_ok(), is_fit, "{taken:?}");
@@ -129,7 +133,7 @@ mod tests {
         std::fs::write(directory.path().join("short"), [7; 4]).unwrap();
         for name in ["short", "."] {
             share.volumes[0].path = directory.path().join(name);
-            let looked = SharedVolumes::look(&share, true).map_err(|it| it.to_string());
+            let looked = SharedVolumes::look(&share, true).map(drop).map_err(|it| it.to_string());
             let taken = SharedVolumes::default().of(&share, true).map(drop);
             assert_eq!(looked, taken.map_err(|it| it.to_string()), "{name}");
         }

@@ -12,7 +12,7 @@
 //! Spec: draft-ietf-opsawg-pcap §4 and §5; the host's byte order is allowed, ours is big-endian.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use basics::Clock;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
 use crate::interface::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
@@ -48,9 +48,7 @@ impl<P: Provider> Pcap<P> {
         let file = options.open(path)?;
         let metadata = file.metadata()?;
         if metadata.is_file() {
-            if metadata.len() > 0 && !is_capture(path)? {
-                return Err(io::Error::other("the file is neither empty nor a capture").into());
-            }
+            check_content(path, &metadata)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|_| io::Error::other("another process captures into the file"))?;
         }
@@ -59,6 +57,30 @@ impl<P: Provider> Pcap<P> {
         let writer = Writer { file, now: UNIX_EPOCH, streams, packet, begun, failed };
         let capture = Capture { writer: Mutex::new(writer) };
         Ok(Self { inner, capture: Arc::new(capture), engines: AtomicU64::new(0) })
+    }
+
+    /// Looks whether [`Pcap::create`] would take a file, and makes and changes nothing: another process may capture
+    /// into it.
+    ///
+    /// # Errors
+    /// The file could not be opened or made, or is neither empty nor a capture.
+    pub fn look(path: &Path) -> Result<(), PcapError> {
+        let found = match path.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or_else(|| Path::new("."));
+                let access = Access::WRITE_OK | Access::EXEC_OK;
+                accessat(CWD, parent, access, AtFlags::EACCESS).map_err(io::Error::from)?;
+                return Ok(());
+            }
+            found => found?,
+        };
+        // The open of a pipe waits for its reader.
+        if found.is_file() || found.is_dir() {
+            OpenOptions::new().write(true).open(path)?;
+            check_content(path, &found)?;
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +200,14 @@ impl Writer {
         }
         self.file.write_all(&FILE_HEADER)
     }
+}
+
+/// Refuses a file with content of its own, which a capture would replace.
+fn check_content(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    if metadata.len() > 0 && !is_capture(path)? {
+        return Err(io::Error::other("the file is neither empty nor a capture"));
+    }
+    Ok(())
 }
 
 /// Whether a file begins as a capture does, of whatever byte order and clock.

@@ -2,12 +2,46 @@
 //! it.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat};
 use rustix::io::Errno;
+
+use super::MAGIC;
+
+/// Looks whether a log could be opened and rewritten under this name, and returns the file's place, the same for all paths
+/// that lead to it. Makes, locks and changes nothing.
+pub(super) fn look(path: &Path) -> io::Result<PathBuf> {
+    // An open of a pipe would not wait for a writer.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    match options.read(true).write(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => {
+            let file = opened?;
+            let is_log = file.metadata()?.is_file() && starts_as_log(file)?;
+            is_log.then_some(()).ok_or_else(not_a_log)?;
+        }
+    }
+    let directory = directory_of(path);
+    takes_files(directory)?;
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    Ok(directory.canonicalize()?.join(name))
+}
+
+/// Whether a file, which nobody has read from, is empty or begins as a log does.
+fn starts_as_log(file: File) -> io::Result<bool> {
+    let mut first = Vec::new();
+    file.take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    Ok(first.is_empty() || first == MAGIC)
+}
+
+/// The error for a file that holds something else.
+pub(super) fn not_a_log() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "not a log of opens")
+}
 
 /// The path of the new file of a rewrite.
 pub(super) fn beside(path: &Path) -> PathBuf {
@@ -43,15 +77,27 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-fn in_use() -> io::Error {
+pub(super) fn in_use() -> io::Error {
     let text = "another server, or another share, keeps its opens there";
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
 /// Makes the name of the file durable.
 pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
+fn directory_of(path: &Path) -> &Path {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+/// Looks whether this process may make files in a directory, and makes none.
+///
+/// # Errors
+/// The directory is not there, or takes none.
+pub fn takes_files(directory: &Path) -> io::Result<()> {
+    Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 /// The suffix of the new file of a rewrite.

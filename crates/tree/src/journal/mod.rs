@@ -43,7 +43,8 @@ use basics::create_anew;
 use basics::ordered::{AllGuards, Mutex, MutexGuard};
 
 use self::doubts::{Asked, Doubts};
-use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
+pub use self::log_file::takes_files;
+use self::log_file::{SUFFIX, beside, in_use, lock, not_a_log, open_locked, sync_directory_of};
 pub use self::record::{
     BootId, DELETE_ON_CLOSE, InstanceNote, LockChange, LockNote, OpenNote, WishNote, records,
     replay,
@@ -84,16 +85,13 @@ impl Journal {
     /// Opens the log at `path`, makes it if necessary, and returns the opens of its last state. No other
     /// server opens it until this one is dropped.
     pub fn open(path: &Path, boot: BootId) -> io::Result<(Self, Vec<OpenNote>)> {
-        // A log must not have the name of another log's new file.
-        if path.extension().is_some_and(|extension| extension == SUFFIX) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
-        }
+        check_name(path)?;
         let mut old = open_locked(path)?;
         let device = rustix::fs::fstat(&old)?.st_dev;
         let mut bytes = Vec::new();
         old.read_to_end(&mut bytes)?;
         if !bytes.is_empty() && !bytes.starts_with(MAGIC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a log of opens"));
+            return Err(not_a_log());
         }
         let live = replay(bytes.get(MAGIC.len()..).unwrap_or_default());
         let notes = live.values().cloned().collect();
@@ -106,6 +104,26 @@ impl Journal {
         let log = Mutex::new(Log { file, room, live, records, durable, syncs: 0, poisoned: false });
         let (names, doubts) = (Mutex::default(), Doubts::default());
         Ok((Self { path: path.to_owned(), boot, device, log, names, doubts }, notes))
+    }
+
+    /// Looks whether each of these logs could be [opened](Self::open) beside the others, and changes nothing: a server
+    /// that runs may have them.
+    ///
+    /// # Errors
+    /// The first that could not, and why.
+    pub fn look<'a>(
+        paths: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<(), (&'a Path, io::Error)> {
+        let mut taken = Vec::new();
+        for path in paths {
+            let looked = check_name(path).and_then(|()| log_file::look(path));
+            let place = looked.map_err(|error| (path, error))?;
+            if taken.contains(&place) {
+                return Err((path, in_use()));
+            }
+            taken.push(place);
+        }
+        Ok(())
     }
 
     /// The boot of the machine with which opens are recorded.
@@ -435,6 +453,14 @@ impl Log {
         self.poisoned = synced.is_err();
         synced
     }
+}
+
+// A log must not have the name of another log's new file.
+fn check_name(path: &Path) -> io::Result<()> {
+    if path.extension().is_some_and(|extension| extension == SUFFIX) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
+    }
+    Ok(())
 }
 
 // Records of a file without dead ones.

@@ -1,0 +1,169 @@
+//! `serve --check`: what a start would refuse, it refuses, by the same words, and changes nothing.
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{Served, program, said};
+
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new() -> Self {
+        let site = Self(tempfile::tempdir_in("/dev/shm").unwrap());
+        for name in ["share", "other", "directory"] {
+            fs::create_dir(site.0.path().join(name)).unwrap();
+        }
+        fs::write(site.path("garbage"), [7; 4096]).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// The names below the site, with their lengths.
+    fn found(&self) -> Vec<(String, u64)> {
+        let mut found = Vec::new();
+        let mut left = vec![self.0.path().to_owned()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+                let metadata = entry.metadata().unwrap();
+                found.push((entry.path().display().to_string(), metadata.len()));
+                if metadata.is_dir() {
+                    left.push(entry.path());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The error lines of a check and of a start, which both fail.
+    fn refused(&self, more: &[&str]) -> [String; 2] {
+        [&["--check"][..], &[]].map(|check| {
+            let mut words = vec!["serve", "--user", "alice:secret", "--emulate-persistence"];
+            words.extend(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
+            words.extend(check.iter().chain(more));
+            let before = self.found();
+            let output = program(&words).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
+            if !check.is_empty() {
+                assert_eq!(self.found(), before, "{words:?}");
+            }
+            let said = said(&output);
+            let line = said.lines().find(|line| line.starts_with("landfast: ")).unwrap_or(&said);
+            // A failure inside a directory that was to be made for a moment names that, too.
+            line.split(" at path ").next().unwrap().to_owned()
+        })
+    }
+
+    fn refuses_alike(&self, more: &[&str], part: &str) {
+        let [checked, started] = self.refused(more);
+        assert_eq!(checked, started, "{more:?}");
+        assert!(checked.contains(part), "{part}: {checked}");
+    }
+}
+
+#[test]
+fn a_check_refuses_logs_of_opens_that_a_start_would_refuse() {
+    let site = Site::new();
+    let config = site.path("landfast.toml");
+    let share = |name: &str, log: &str| {
+        let path = site.path(name);
+        format!("[[share]]\nname = {name:?}\npath = {path:?}\npersistent_opens = {log:?}\n")
+    };
+    fs::write(site.path("short"), "LFOP").unwrap();
+    std::os::unix::fs::symlink("garbage", site.path("link")).unwrap();
+    for log in ["nowhere/opens", "directory", "garbage", "short", "link", "opens.new"] {
+        fs::write(&config, share("share", &site.path(log))).unwrap();
+        site.refuses_alike(&["--config", &config], "cannot keep persistent opens in");
+    }
+    let [one, same] = ["opens", "directory/../opens"].map(|log| site.path(log));
+    fs::write(&config, share("share", &one) + &share("other", &same)).unwrap();
+    site.refuses_alike(&["--config", &config], "another share, keeps its opens there");
+}
+
+#[test]
+fn a_check_refuses_a_control_socket_and_a_capture_that_a_start_would_refuse() {
+    let site = Site::new();
+    let (share, long) = (site.path("share"), site.path(&"n".repeat(100)));
+    for path in ["nowhere/socket", "garbage", "directory"].map(|name| site.path(name)) {
+        site.refuses_alike(&[&share, "--control", &path], "cannot open the control socket");
+    }
+    let checked = &site.refused(&[&share, "--control", &long])[0];
+    assert!(checked.contains("cannot open the control socket"), "{checked}");
+    for path in ["nowhere/capture", "garbage", "directory"].map(|name| site.path(name)) {
+        site.refuses_alike(&[&share, "--control", "off", "--pcap", &path], &path);
+    }
+    let words = [&*share, "--control", "off", "--rdma-provider", "verbs", "--pcap", "/dev/null"];
+    site.refuses_alike(&words, "byte stream");
+}
+
+#[test]
+fn a_check_refuses_the_verbs_without_libraries_or_an_adapter_as_a_start_does() {
+    let site = Site::new();
+    let share = site.path("share");
+    let words = ["--control", "off", "--rdma-provider", "verbs", &share];
+    if Path::new("/sys/class/infiniband").is_dir() {
+        support::skipped::skip("this machine may have an adapter");
+        return;
+    }
+    site.refuses_alike(&words, "");
+}
+
+#[test]
+fn a_check_refuses_names_and_damage_of_volumes_that_a_start_would_refuse() {
+    let site = Site::new();
+    for name in ["one", "two"] {
+        let words = ["volume", "create", &site.path(name), "--size", "64M", "--mode", "block"];
+        let made = program(&[&words[..], &["--emulate-persistence"]].concat()).output().unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+    }
+    fs::write(site.path("share/taken"), "bytes").unwrap();
+    let (share, other) =
+        (format!("data={}", site.path("share")), format!("bare={}", site.path("")));
+    let named = |name: &str, file: &str| format!("data={name}={}", site.path(file));
+    let refuses = |words: &[&str], part: &str| {
+        site.refuses_alike(&[&["--control", "off", "--share", &share][..], words].concat(), part);
+    };
+    refuses(&["--volume", &named("d", "one"), "--volume", &named("D", "two")], "\"D\"");
+    refuses(&["--volume", &named("taken", "one")], "taken");
+    refuses(&["--volume", &named("a/b", "one")], "a/b");
+    refuses(&["--volume", &named("d", "one"), "--share", &other], "lies in the share");
+    fs::OpenOptions::new().write(true).open(site.path("two")).unwrap().set_len(32 << 20).unwrap();
+    refuses(&["--volume", &named("d", "two")], "cannot share the volume");
+}
+
+#[test]
+fn a_check_beside_the_server_that_runs_is_content_and_takes_nothing_from_it() {
+    let site = Site::new();
+    let (config, log, share) = (site.path("landfast.toml"), site.path("opens"), site.path("share"));
+    let text =
+        format!("[[share]]\nname = \"data\"\npath = {share:?}\npersistent_opens = {log:?}\n");
+    fs::write(&config, text).unwrap();
+    let (control, capture) = (site.path("socket"), site.path("capture"));
+    let mut words =
+        vec!["serve", "--config", &config, "--user", "alice:secret", "--pcap", &capture];
+    words.extend([
+        "--control",
+        &control,
+        "--listen",
+        "127.0.0.1:0",
+        "--rdma-listen",
+        "127.0.0.1:0",
+    ]);
+    words.push("--emulate-persistence");
+    let server = Served::start(program(&words));
+    let before = site.found();
+    let output = program(&[&words[..], &["--check"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(site.found(), before);
+    drop(server);
+    // What an earlier server has left stands in nobody's way either.
+    let output = program(&[&words[..], &["--check"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    drop(Served::start(program(&words)));
+}
