@@ -58,6 +58,8 @@ pub(super) fn open_locked(path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(flags).open(path)?;
+        // A device that is empty would be replaced by a file.
+        file.metadata()?.is_file().then_some(()).ok_or_else(not_a_log)?;
         lock(&file)?;
         let (locked, named) = (file.metadata()?, std::fs::symlink_metadata(path));
         if named.is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino())) {

@@ -1,7 +1,7 @@
 //! The log of persistent opens on a real file system.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 
 use super::note_of_test as note;
 use super::*;
@@ -14,6 +14,16 @@ fn open(path: &Path) -> io::Result<(Journal, Vec<OpenNote>)> {
 
 fn serials<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u64> {
     notes.map(|note| note.serial).collect()
+}
+
+#[test]
+fn what_is_no_file_is_not_replaced_by_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert_eq!(Journal::open(&path, BOOT).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert!(std::fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
 }
 
 #[test]

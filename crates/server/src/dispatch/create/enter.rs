@@ -24,7 +24,7 @@ use crate::state::changes::Change;
 use crate::state::changing::Changing;
 use crate::state::claim::Claimed;
 use crate::state::files::Files;
-use crate::state::node::{Node, OpenRecord, Resizing};
+use crate::state::node::{Node, NodeState, OpenRecord, Resizing};
 use crate::state::range::LockRange;
 use crate::state::sharing::Sharing;
 use crate::state::taking::Seen;
@@ -57,19 +57,8 @@ pub(super) fn enter(
     let sharing = wish.sharing_to_enter(record.sharing);
     let now = files.now();
     let mut state = node.lock();
-    if state.removing {
-        return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
-    }
-    if files.nodes.takings.is_moving(&record.share, &record.path) {
-        return Ok(Entered::Wait(Attempt::Moving(record.path)));
-    }
-    if !node.has_kept_names_since(seen) {
-        return Ok(Entered::Wait(Attempt::Again));
-    }
-    // An older instance that has come since this attempt looked: it is taken over, whatever it shares.
-    let succeeds = |open: &OpenRecord| wish.succeeds(open);
-    if record.base.is_none() && state.opens.iter().any(succeeds) {
-        return Ok(Entered::Wait(Attempt::Again));
+    if let Some(wait) = comes_too_early(files, node, &state, wish, &record, seen) {
+        return Ok(Entered::Wait(wait));
     }
     if state.is_record_to_go(&record) {
         return Err(NtStatus::DELETE_PENDING);
@@ -130,6 +119,28 @@ pub(super) fn enter(
     drop(state);
     node.send(routed);
     outcome
+}
+
+// What has to be over, or looked up again, before anything is decided.
+fn comes_too_early(
+    files: &Files,
+    node: &Arc<Node>,
+    state: &NodeState,
+    wish: &Wish,
+    record: &OpenRecord,
+    seen: &Seen,
+) -> Option<Attempt> {
+    if state.removing {
+        return Some(Attempt::Going(Arc::clone(node)));
+    }
+    if files.nodes.takings.is_moving(&record.share, &record.path) {
+        return Some(Attempt::Moving(record.path.clone()));
+    }
+    // An older instance that has come since this attempt looked is taken over, whatever it shares.
+    let is_older_instance = |open: &OpenRecord| wish.succeeds(open);
+    let takes_over = record.base.is_none() && state.opens.iter().any(is_older_instance);
+    let is_stale = !node.has_kept_names_since(seen) || takes_over;
+    is_stale.then_some(Attempt::Again)
 }
 
 /// The open as its node will know it.
