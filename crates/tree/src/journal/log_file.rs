@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat};
 use rustix::io::Errno;
 
-use super::MAGIC;
-
 /// Looks whether a log could be opened and rewritten under this name, and returns the file's place, the same for all paths
 /// that lead to it. Makes, locks and changes nothing.
 pub(super) fn look(path: &Path) -> io::Result<PathBuf> {
@@ -106,3 +104,5 @@ pub fn takes_files(directory: &Path) -> io::Result<()> {
 pub(super) const SUFFIX: &str = "new";
 /// How often another file may take the place of the log before it is locked.
 const REPLACED_MAX: usize = 16;
+/// How a log begins.
+pub(super) const MAGIC: &[u8] = b"LFOPENS1";

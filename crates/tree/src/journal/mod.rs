@@ -44,7 +44,9 @@ use basics::ordered::{AllGuards, Mutex, MutexGuard};
 
 use self::doubts::{Asked, Doubts};
 pub use self::log_file::takes_files;
-use self::log_file::{SUFFIX, beside, in_use, lock, not_a_log, open_locked, sync_directory_of};
+use self::log_file::{
+    MAGIC, SUFFIX, beside, in_use, lock, not_a_log, open_locked, sync_directory_of,
+};
 pub use self::record::{
     BootId, DELETE_ON_CLOSE, InstanceNote, LockChange, LockNote, OpenNote, WishNote, records,
     replay,
@@ -497,7 +499,6 @@ fn write_beside(
 const NEWS_AT_ONCE: usize = 256;
 /// Leases noted as broken by one append: a disk that is full has room for so many.
 const DOUBTS_AT_ONCE: usize = 512;
-const MAGIC: &[u8] = b"LFOPENS1";
 /// Ends of opens in one write: they fit in the room that is kept for what gives something back.
 const FORGOTTEN_AT_ONCE: usize = 1_024;
 /// Fewer records than this are never compacted.
