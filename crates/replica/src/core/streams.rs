@@ -227,26 +227,15 @@ const COPY_MAX: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::super::event::Event;
-    use super::super::tests::{LEN, ordered_label, proposal, source_of_two};
+    use super::super::tests::{LEN, draft, has_all, ordered_label, proposal, source_of_two};
     use super::*;
-    use crate::core::Draft;
-    use crate::format::{Encoding, Kind};
 
     #[test]
     fn a_member_is_sent_no_record_before_it_knows_durably_that_it_is_in_sync_no_more() {
         let (mut core, peer) = source_of_two();
         // Its connection is lost, others commit without it, and it is back.
         let mut told = core.step(12, Event::Lost(peer));
-        let draft = Draft {
-            kind: Kind::Write,
-            encoding: Encoding::Plain,
-            volume: 0,
-            stored: 64,
-            offset: 0,
-            len: 64,
-            time_ns: 0,
-        };
-        let admitted = core.submit(draft, |_| 77).unwrap();
+        let admitted = core.submit(draft(64), |_| 77).unwrap();
         told.extend(core.step(13, Event::Placed(admitted.record.lsn)));
         told.extend(core.step(14, Event::RingDurable(admitted.record.end())));
         told.extend(core.step(15, Event::Tick));
@@ -254,15 +243,7 @@ mod tests {
         let peer = Peer { connection: 6, ..peer };
         core.step(16, Event::Dialed(peer));
         let end = Lsn(2 * LEN);
-        let here = Message::Here {
-            history: core.label().history.clone(),
-            end,
-            applied: end,
-            bound: end,
-            is_consistent: true,
-            recent: Vec::new(),
-            recent_from: Lsn(0),
-        };
+        let here = has_all(core.label().history.clone(), end);
         core.step(17, Event::Said(peer, here));
         let told = core.step(18, Event::Proposed { number, is_taken: true });
         core.step(19, Event::LabelStored(ordered_label(&told)));

@@ -72,6 +72,32 @@ fn member(count: u64) -> Core {
     Core::new(config(), Found { label, entries: entries(count), dirty, claimed: Lsn(0) })
 }
 
+/// A write of so many bytes at the beginning of the first volume.
+pub(super) fn draft(stored: u32) -> Draft {
+    Draft {
+        kind: Kind::Write,
+        encoding: Encoding::Plain,
+        stored,
+        offset: 0,
+        len: u64::from(stored),
+        volume: 0,
+        time_ns: 0,
+    }
+}
+
+/// A member that has everything up to `end`, applied.
+pub(super) fn has_all(history: History, end: Lsn) -> Message {
+    Message::Here {
+        history,
+        end,
+        applied: end,
+        bound: end,
+        is_consistent: true,
+        recent: Vec::new(),
+        recent_from: Lsn(0),
+    }
+}
+
 fn hello() -> Message {
     let Config { group, volumes, capacity, .. } = config();
     Message::Hello { group, history: history(), volumes, capacity }
@@ -262,15 +288,7 @@ fn promote_again(core: &mut Core) -> Vec<Action> {
 }
 
 fn here() -> Message {
-    Message::Here {
-        history: History::default(),
-        end: Lsn(0),
-        applied: Lsn(0),
-        bound: Lsn(0),
-        is_consistent: true,
-        recent: Vec::new(),
-        recent_from: Lsn(0),
-    }
+    has_all(History::default(), Lsn(0))
 }
 
 pub(super) fn ordered_map(actions: &[Action]) -> u64 {
@@ -346,15 +364,6 @@ fn a_member_that_was_taken_out_of_the_group_is_not_waited_for() {
 fn a_record_for_which_the_ring_may_never_have_room_is_refused() {
     let mut core = source();
     let len = config().capacity / 2;
-    let draft = |stored| Draft {
-        kind: Kind::Write,
-        encoding: Encoding::Plain,
-        stored,
-        offset: 0,
-        len: u64::from(stored),
-        volume: 0,
-        time_ns: 0,
-    };
     let longest = u32::try_from(len - 64).unwrap();
     assert_eq!(core.submit(draft(longest + 64), |_| 0).unwrap_err(), Denied::TooLong);
     core.submit(draft(longest), |_| 0).unwrap();
@@ -364,17 +373,7 @@ fn a_record_for_which_the_ring_may_never_have_room_is_refused() {
 pub(super) fn source_of_two() -> (Core, Peer) {
     let (mut core, peer) = (source(), Peer { member: SOURCE.member, connection: 5 });
     core.step(5, Event::Dialed(peer));
-    let (end, history) = (Lsn(2 * LEN), history());
-    let here = Message::Here {
-        history,
-        end,
-        applied: end,
-        bound: end,
-        is_consistent: true,
-        recent: Vec::new(),
-        recent_from: Lsn(0),
-    };
-    let told = core.step(6, Event::Said(peer, here));
+    let told = core.step(6, Event::Said(peer, has_all(history(), Lsn(2 * LEN))));
     if !follows(&told) {
         let number = ordered_map(&told);
         assert!(follows(&core.step(7, Event::DirtyStored(peer.member, number))));
@@ -393,15 +392,6 @@ pub(super) fn source_of_two() -> (Core, Peer) {
 fn a_member_whose_ring_has_no_room_for_the_next_record_is_told_what_is_committed() {
     let (mut core, peer) = source_of_two();
     let longest = u32::try_from(config().capacity / 2 - 64).unwrap();
-    let draft = |stored| Draft {
-        kind: Kind::Write,
-        encoding: Encoding::Plain,
-        stored,
-        offset: 0,
-        len: u64::from(stored),
-        volume: 0,
-        time_ns: 0,
-    };
     let (kept, mut now) = (Lsn(2 * LEN), 12);
     let mut step = |core: &mut Core, event| {
         now += 1;
@@ -541,16 +531,7 @@ fn a_suspended_member_without_which_too_few_are_in_sync_is_sent_to_until_it_leav
     assert!(!ends(&suspended) && !waits(&suspended), "{suspended:?}");
     assert!(!core.is_suspended(peer.member), "it is dialed where its connection is lost");
     assert!(core.status().others[0].1.is_suspended);
-    let draft = Draft {
-        kind: Kind::Write,
-        encoding: Encoding::Plain,
-        volume: 0,
-        stored: 64,
-        offset: 0,
-        len: 64,
-        time_ns: 0,
-    };
-    let admitted = core.submit(draft, |_| 77).unwrap();
+    let admitted = core.submit(draft(64), |_| 77).unwrap();
     let end = admitted.record.end();
     let placed = core.step(13, Event::Placed(admitted.record.lsn));
     let ships = |action: &Action| matches!(action, Action::Ship { to, .. } if *to == end);
