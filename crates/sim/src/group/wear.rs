@@ -76,9 +76,13 @@ impl World<'_> {
             let process = self.members[usize::from(at)].process.as_ref();
             process.is_some_and(|it| it.core.is_source())
         };
+        // Not by the word of one that the witness has replaced: the other may be this one, and alone in sync.
+        let newest = self.plan.has_witness.then_some(self.witness.epoch);
         let is_ready = |at: u8| {
-            let process = self.members[usize::from(at)].process.as_ref();
-            process.is_some_and(|it| it.core.status().is_ready && !it.core.has_failed())
+            let Some(process) = &self.members[usize::from(at)].process else { return false };
+            let status = process.core.status();
+            let is_newest = newest.is_none_or(|epoch| epoch == status.epoch);
+            status.is_ready && is_newest && !process.core.has_failed()
         };
         let others = || (0..self.plan.members).filter(|other| *other != member);
         let lives = self.members[usize::from(member)].process.is_some();
