@@ -178,7 +178,14 @@ impl History {
         })
     }
 
-    /// Begins an epoch. Epochs of which no byte is left go.
+    /// Of how many of its epochs there may be bytes at `start` or behind it.
+    pub fn count_from(&self, start: Lsn) -> usize {
+        let over = self.0.windows(2).take_while(|pair| pair[1].start <= start).count();
+        self.0.len() - over
+    }
+
+    /// Begins an epoch. Epochs of which no byte is left go, and the oldest one where there are [`EPOCHS_MAX`]: its records
+    /// are read by nobody any more. So no log may hold any by then.
     pub fn begin(&mut self, begins: EpochStart) {
         // What was lost by force before the epochs that go stays lost.
         let start = begins.start;
@@ -258,6 +265,14 @@ mod tests {
         assert!(history.is_sealed() && !history.is_sealed_from(Lsn(960)));
         history.0[2].is_sealed = true;
         assert!(history.is_sealed_from(Lsn(6400)));
+    }
+
+    #[test]
+    fn epochs_count_from_where_a_log_begins() {
+        let history = history(&[(1, 7, 0), (2, 8, 640), (3, 9, 960)]);
+        let counts = [0, 639, 640, 959, 960, 6400].map(|start| history.count_from(Lsn(start)));
+        assert_eq!(counts, [3, 3, 2, 2, 1, 1]);
+        assert_eq!(History::default().count_from(Lsn(0)), 0);
     }
 
     #[test]

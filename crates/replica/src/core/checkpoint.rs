@@ -11,6 +11,7 @@ use super::news::News;
 use super::{AfterLabel, Core, Role};
 use crate::core::Congestion;
 use crate::format::{Contents, Position};
+use crate::names::EPOCHS_MAX;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Checkpoint {
@@ -37,7 +38,8 @@ impl Core {
         }
         let (used, capacity) = (self.order.used(), self.order.capacity());
         let frees = self.floor(self.applied) > self.order.start();
-        if (used > capacity / 2 && frees) || self.label_lags() {
+        let fills = used > capacity / 2 || self.epochs_held() > EPOCHS_MAX / 4;
+        if (fills && frees) || self.label_lags() {
             self.checkpoint = Checkpoint::Flushing;
             self.act(Action::FlushVolumes(self.applied));
         } else if used > capacity / 2 {
@@ -53,6 +55,12 @@ impl Core {
         self.checkpoint = Checkpoint::Flushing;
         self.act(Action::FlushVolumes(self.applied));
         true
+    }
+
+    /// Of how many epochs the ring may hold records. The label knows [`EPOCHS_MAX`] of them, and a record of an epoch that it
+    /// does not know is none: the ring is freed long before there are as many, however little is in it.
+    pub(super) fn epochs_held(&self) -> usize {
+        self.label.history.count_from(self.order.start())
     }
 
     // A mixture is one no more when what made it so is durable.
@@ -103,7 +111,9 @@ impl Core {
     /// Up to where nobody needs the ring.
     fn floor(&self, to: Lsn) -> Lsn {
         let Role::Source(source) = &self.role else { return to };
-        let blocks = self.config.congestion == Congestion::Block;
+        // Who is away holds the ring no longer than the label can tell its epochs.
+        let blocks =
+            self.config.congestion == Congestion::Block && self.epochs_held() <= EPOCHS_MAX / 2;
         source.peers.iter().fold(to, |floor, other| {
             let follows = matches!(other.link, super::other::Link::Streaming(_));
             let holds = source.confirmed.contains(other.member)

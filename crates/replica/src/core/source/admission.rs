@@ -3,6 +3,7 @@
 use crate::core::order::Entry;
 use crate::core::{Core, Role};
 use crate::format::{Encoding, Kind, PAYLOAD_MAX, RECORD_ALIGN, RECORD_HEADER_LEN, Record};
+use crate::names::EPOCHS_MAX;
 
 /// A change that a writer wants to make.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,9 @@ impl Core {
         let left = self.order.until_wrap();
         let pads = left < span;
         let wanted = if pads { left + span } else { span };
-        if !is_open || !self.order.has_room(wanted) {
+        // With a record of one epoch more the label would forget the oldest, and those of that one were lost.
+        let is_known = self.epochs_held() < EPOCHS_MAX;
+        if !is_open || !is_known || !self.order.has_room(wanted) {
             return Err(Denied::NotNow);
         }
         let pad = pads.then(|| {

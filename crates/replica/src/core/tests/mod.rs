@@ -1,5 +1,6 @@
 //! Single decisions, step by step. Whole groups run in `landfast-group-sim`.
 
+mod epochs;
 mod promotion;
 
 use log::Lsn;
