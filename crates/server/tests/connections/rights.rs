@@ -64,11 +64,11 @@ fn a_reader_deletes_nothing_by_asking_for_the_maximum_allowed() {
             let opened = open_as(&mut wire, "kept", access, CreateOptions::DELETE_ON_CLOSE);
             assert_eq!(opened.status, NtStatus::ACCESS_DENIED);
         }
-        assert_eq!(
-            open_as(&mut wire, "kept", maximum, CreateOptions::empty()).status,
-            NtStatus::SUCCESS
-        );
+        let opened = open_as(&mut wire, "kept", maximum, CreateOptions::empty());
+        assert_eq!(opened.status, NtStatus::SUCCESS);
         assert!(kept.exists());
+        // Whoever had it open would keep it.
+        assert_eq!(wire.close(opened.id), NtStatus::SUCCESS);
     }
     let mut owner = fixture.client(3);
     let goes = open_as(&mut owner, "kept", maximum, CreateOptions::DELETE_ON_CLOSE);
