@@ -2,8 +2,8 @@
 
 use super::event::Action;
 use super::news::{Denial, News};
-use super::other::Link;
-use super::source::{Begins, Change, Stage};
+use super::other::{Link, Other};
+use super::source::{Begins, Change, SetTold, Source, Stage, Step};
 use super::{AfterLabel, Core};
 use crate::core::Mode;
 use crate::format::Position;
@@ -15,59 +15,93 @@ impl Core {
         let Some(source) = self.source() else { return };
         if source.stage == Stage::Proposing(number) {
             let begins = source.begins.take().filter(|_| is_taken);
-            let Some(Begins { epoch, is_forced, in_sync, is_promoted, .. }) = begins else {
-                self.tell(News::Denied(Denial::WitnessDisagrees));
-                self.step_down();
-                return;
-            };
-            source.stage = Stage::Storing;
-            let (start, is_sealed) = (self.order.end(), self.config.seals);
-            self.label.history.begin(EpochStart { epoch, start, is_forced, is_sealed });
-            self.label.is_source = true;
-            self.label.in_sync = in_sync;
-            self.label.set_version = 1;
-            if is_promoted {
-                self.label.positions = [Position::Unknown; MEMBERS_MAX as usize];
+            match begins {
+                Some(begins) => self.epoch_is_taken(begins),
+                None => {
+                    self.tell(News::Denied(Denial::WitnessDisagrees));
+                    self.step_down();
+                }
             }
-            self.store_label(AfterLabel::EpochBegun(epoch));
             return;
         }
-        let Some(change) = source.change.as_mut().filter(|change| change.number == number) else {
-            return;
-        };
-        if !is_taken {
-            source.change = None;
-            // Whoever was told to take over has done so: nobody is denied anything.
-            let hands_over = source.handing_over.is_some_and(|it| it.told.is_some());
-            if !hands_over {
-                self.tell(News::Denied(Denial::WitnessDisagrees));
-            }
-            self.step_down();
+        if source.change.as_ref().is_none_or(|change| change.number != number) {
             return;
         }
-        change.is_taken = true;
-        let (members, version) = (change.members, self.label.set_version + 1);
-        self.has_asked_for(number);
-        let before = std::mem::replace(&mut self.label.in_sync, members);
-        self.label.set_version = version;
-        let epoch = self.epoch();
+        if is_taken {
+            self.change_is_taken(number);
+            return;
+        }
+        source.change = None;
+        // Whoever was told to take over has done so: nobody is denied anything.
+        let hands_over = source.handing_over.is_some_and(|it| it.told.is_some());
+        if !hands_over {
+            self.tell(News::Denied(Denial::WitnessDisagrees));
+        }
+        self.step_down();
+    }
+
+    fn epoch_is_taken(&mut self, begins: Begins) {
+        let Begins { epoch, is_forced, in_sync, is_promoted, .. } = begins;
         let Some(source) = self.source() else { return };
+        source.stage = Stage::Storing;
+        source.told = SetTold { version: 1, members: in_sync };
+        let (start, is_sealed) = (self.order.end(), self.config.seals);
+        self.label.history.begin(EpochStart { epoch, start, is_forced, is_sealed });
+        self.label.is_source = true;
+        self.label.in_sync = in_sync;
+        self.label.set_version = 1;
+        if is_promoted {
+            self.label.positions = [Position::Unknown; MEMBERS_MAX as usize];
+        }
+        self.store_label(AfterLabel::EpochBegun(epoch));
+    }
+
+    // Whoever believes that it is in sync may be promoted, and a source that starts again waits for those that its label names:
+    // the label has those who come before they hear of it, and those who leave until they have stored that they did.
+    fn change_is_taken(&mut self, number: u64) {
+        let is_growth = self
+            .source()
+            .and_then(|source| source.change.as_mut())
+            .is_some_and(|change| change.leaves().is_empty());
+        self.has_asked_for(number);
+        match is_growth {
+            true => self.store_set(),
+            false => self.tell_set(),
+        }
+    }
+
+    fn store_set(&mut self) {
+        let Some(change) = self.source().and_then(|source| source.change.as_mut()) else { return };
+        change.step = Step::Storing;
+        let (number, version, members) = (change.number, change.version, change.members);
+        self.label.in_sync = members;
+        self.label.set_version = version;
+        self.store_label(AfterLabel::SetStored(number));
+    }
+
+    fn tell_set(&mut self) {
+        let (now, epoch) = (self.now, self.epoch());
+        let Some(source) = self.source() else { return };
+        let Some(change) = &mut source.change else { return };
+        let (before, members, version) = (change.before, change.members, change.version);
         let mut told = Vec::new();
         for other in &mut source.peers {
             let Link::Streaming(stream) = &mut other.link else { continue };
             told.push(stream.peer);
-            if before.contains(other.member) && !members.contains(other.member) {
+            if change.leaves().contains(other.member) {
                 stream.unaware = Some(version);
             }
+            if before.contains(other.member) || members.contains(other.member) {
+                change.waits_for = change.waits_for.with(other.member);
+            }
         }
-        if let Some(change) = &mut source.change {
-            let waits_for = told.iter().fold(MemberSet::NONE, |set, peer| set.with(peer.member));
-            change.waits_for = MemberSet(waits_for.0 & members.0);
+        if change.step == Step::Asking {
+            change.step = Step::Telling(now);
         }
+        source.told = SetTold { version, members };
         for peer in told {
             self.send(peer, Message::InSync { epoch, version, members });
         }
-        self.store_label(AfterLabel::SetStored);
     }
 
     pub(super) fn epoch_has_begun(&mut self, begun: Epoch) {
@@ -79,9 +113,12 @@ impl Core {
         }
     }
 
-    pub(super) fn set_is_stored(&mut self) {
-        if let Some(change) = self.source().and_then(|source| source.change.as_mut()) {
-            change.is_stored = true;
+    pub(super) fn set_is_stored(&mut self, number: u64) {
+        let Some(source) = self.source() else { return };
+        let Some(change) = source.change.as_mut().filter(|it| it.number == number) else { return };
+        change.step = Step::Stored;
+        if source.told.version != change.version {
+            self.tell_set();
         }
     }
 
@@ -133,17 +170,24 @@ impl Core {
             source.told_too_few = false;
         }
         let Some(source) = self.source() else { return };
+        members = source.one_way(members, least);
+        // Whoever may be the source elsewhere acknowledges without those who join here: nobody is to be promoted who lacks that.
+        if !has_witness && source.may_be_elsewhere().is_some() {
+            members = MemberSet(members.0 & source.confirmed.0);
+        }
         // The same set is asked for where somebody has come back who may have become the source at the witness.
         let asks = has_witness && source.asks_for_doubted(proposals);
         if members == source.confirmed && !asks {
             return;
         }
         let number = proposals;
+        let (before, version) = (source.confirmed, set_version + 1);
         source.change = Some(Change {
+            before,
             members,
+            version,
             number,
-            is_taken: false,
-            is_stored: false,
+            step: Step::Asking,
             waits_for: MemberSet::NONE,
         });
         self.proposals = number;
@@ -152,7 +196,7 @@ impl Core {
             epoch,
             source: me,
             in_sync: members,
-            set_version: set_version + 1,
+            set_version: version,
         });
     }
 
@@ -182,11 +226,18 @@ impl Core {
                 .iter()
                 .any(|other| other.member == member && matches!(other.link, Link::Streaming(_)))
         };
-        let is_done = change.is_taken && change.is_stored && change.waits_for.iter().all(gone);
-        if !is_done {
-            return;
+        let leaves = change.leaves();
+        let (before, after) = (change.before, change.members);
+        match change.step {
+            Step::Telling(_)
+                if change.waits_for.iter().all(|it| !leaves.contains(it) || gone(it)) =>
+            {
+                self.store_set();
+                return;
+            }
+            Step::Stored if change.waits_for.iter().all(gone) => {}
+            Step::Asking | Step::Telling(_) | Step::Storing | Step::Stored => return,
         }
-        let (before, after) = (source.confirmed, change.members);
         source.confirmed = after;
         source.change = None;
         // Who is in sync no more, as the witness has it, is the source no more by the word of this one, and was not yet.
@@ -203,14 +254,51 @@ impl Core {
         self.commit();
     }
 
+    // Who leaves and does not say that it has stored it is waited for as long as somebody who is silent.
+    pub(super) fn leave_silent(&mut self) {
+        let (now, silence) = (self.now, self.config.silence_ns);
+        let Some(source) = self.source() else { return };
+        let Some(change) = &source.change else { return };
+        let Step::Telling(since) = change.step else { return };
+        if now.saturating_sub(since) <= silence {
+            return;
+        }
+        let silent = MemberSet(change.leaves().0 & change.waits_for.0);
+        let left: Vec<Peer> = source
+            .peers
+            .iter()
+            .filter(|other| silent.contains(other.member))
+            .filter_map(Other::connection)
+            .collect();
+        left.into_iter().for_each(|peer| self.act(Action::Disconnect(peer)));
+    }
+
     pub(super) fn set_is_known(&mut self, peer: Peer, version: u64) {
-        let newest = self.label.set_version;
         let change = self.source().and_then(|source| source.change.as_mut());
-        if let Some(change) = change.filter(|_| version == newest) {
+        if let Some(change) = change.filter(|change| version == change.version) {
             change.waits_for = change.waits_for.without(peer.member);
         }
         if let Some(stream) = self.source().and_then(|source| source.stream(peer)) {
             stream.unaware.take_if(|unaware| *unaware <= version);
+        }
+    }
+}
+
+impl Change {
+    fn leaves(&self) -> MemberSet {
+        MemberSet(self.before.0 & !self.members.0)
+    }
+}
+
+impl Source {
+    // Who leaves is told before the label is stored, and who comes after: a change does one of both. Those who are left are
+    // waited for no longer than they have to be.
+    pub(super) fn one_way(&self, members: MemberSet, least: u32) -> MemberSet {
+        let stay = MemberSet(members.0 & self.confirmed.0);
+        match (stay == self.confirmed, stay == members) {
+            (false, false) if stay.len() < least => MemberSet(members.0 | self.confirmed.0),
+            (false, false) => stay,
+            _ => members,
         }
     }
 }

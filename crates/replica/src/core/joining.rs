@@ -6,6 +6,7 @@ use super::Core;
 use super::event::Action;
 use super::news::News;
 use super::other::Link;
+use super::source::SetTold;
 use crate::dirty::DirtyMap;
 use crate::format::{Extent, Position};
 use crate::message::{Message, Peer, Refusal};
@@ -197,6 +198,7 @@ impl Core {
         }
         greeting.stage = Stage::Told(decision);
         let peer = *peer;
+        let SetTold { version, members } = source.told;
         let Decision { from, chain, copies } = decision;
         if from < self.keeps_from() {
             // The ring went on meanwhile: the member begins again.
@@ -208,8 +210,8 @@ impl Core {
             from,
             chain,
             committed: self.committed.min(from),
-            in_sync: self.label.in_sync,
-            set_version: self.label.set_version,
+            in_sync: members,
+            set_version: version,
             with_copies: copies,
             volumes: self.sizes_at(from),
         };

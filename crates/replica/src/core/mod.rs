@@ -116,8 +116,8 @@ enum Role {
 enum AfterLabel {
     /// This epoch of this source has begun.
     EpochBegun(Epoch),
-    /// The set in sync is stored here.
-    SetStored,
+    /// The set in sync that was proposed by this number is stored here.
+    SetStored(u64),
     /// The member follows the source.
     Following(Peer),
     /// The member knows who is in sync.
@@ -379,7 +379,7 @@ impl Core {
             let Some((_, after)) = self.after.pop_front() else { break };
             match after {
                 AfterLabel::EpochBegun(epoch) => self.epoch_has_begun(epoch),
-                AfterLabel::SetStored => self.set_is_stored(),
+                AfterLabel::SetStored(number) => self.set_is_stored(number),
                 AfterLabel::Following(peer) => self.follows(peer),
                 AfterLabel::SetKnown(peer, version) => {
                     self.send_to_source(peer, Message::Stored { version });

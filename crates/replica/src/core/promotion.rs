@@ -9,6 +9,7 @@ use super::news::Denial;
 use super::source::Begins;
 use crate::core::Mode;
 use crate::format::Contents;
+use crate::message::Peer;
 use crate::names::{Epoch, MemberSet};
 
 /// A member that is to be the source.
@@ -73,9 +74,11 @@ impl Core {
         }
     }
 
-    pub(super) fn hear_take_over(&mut self, end: Lsn, next: Epoch) {
+    pub(super) fn hear_take_over(&mut self, peer: Peer, end: Lsn, next: Epoch) {
         let is_under_way = self.destination().is_none_or(|it| it.promotion.is_some());
         if is_under_way || self.order.end() != end || !self.may_become_consistent() {
+            // The source waits until it is heard of anew.
+            self.act(Action::Disconnect(peer));
             return;
         }
         self.begin_promotion(Promotion {

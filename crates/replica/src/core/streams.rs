@@ -7,6 +7,7 @@ use super::Role;
 use super::event::Action;
 use super::news::News;
 use super::other::{Copying, Link, Stream};
+use super::source::SetTold;
 use crate::format::Extent;
 use crate::message::{Message, Peer};
 
@@ -140,9 +141,10 @@ impl Core {
             self.has_not_taken_over();
         }
         // The set may have changed since it was told from where to go on.
-        let (epoch, version, members) = (self.epoch(), self.label.set_version, self.label.in_sync);
-        let unaware = (!members.contains(peer.member)).then_some(version);
+        let epoch = self.epoch();
         let Some(source) = self.source() else { return };
+        let SetTold { version, members } = source.told;
+        let unaware = (!members.contains(peer.member)).then_some(version);
         let Some(other) = source.at(peer) else { return };
         other.known = from;
         // It was heard for the sake of what it knows, or is in sync as long as nobody takes its place; an operator wants nothing

@@ -17,7 +17,8 @@ impl World<'_> {
             at.last_in_sync = status.in_sync;
             let connected = status.others.iter().filter(|(_, state)| state.is_connected);
             let connected = connected.fold(MemberSet::NONE, |set, (member, _)| set.with(*member));
-            at.last_counted = MemberSet(status.in_sync.0 & label.in_sync.0 & connected.0);
+            let stays = MemberSet(label.in_sync.0 & at.proposed.0);
+            at.last_counted = MemberSet(status.in_sync.0 & stays.0 & connected.0);
         }
         at.disk.crash(&self.chance);
         if self.plan.damage_every > 0 && self.chance.happens(1, 4) {

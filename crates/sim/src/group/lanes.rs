@@ -233,6 +233,7 @@ impl World<'_> {
                 return;
             }
             Action::Propose { number, epoch, source, in_sync, set_version } => {
+                self.members[usize::from(member)].proposed = in_sync;
                 let is_taken = self.propose(epoch, source, in_sync, set_version);
                 self.history(|| format!("witness: {epoch} of {source}, {in_sync}: {is_taken}"));
                 self.step(member, Event::Proposed { number, is_taken });

@@ -18,6 +18,8 @@ pub(crate) struct Member {
     pub(crate) life: u64,
     /// Who was in sync when its last process ended as a source: what an operator had on the screen.
     pub(crate) last_in_sync: MemberSet,
+    /// The set that it has asked for last.
+    pub(crate) proposed: MemberSet,
     /// Those of them that followed it then, and that it was not about to leave: each has that in its label.
     pub(crate) last_counted: MemberSet,
     /// What happens to this member takes so many times longer.

@@ -138,6 +138,7 @@ impl<'a> World<'a> {
                     process: None,
                     life: 0,
                     last_in_sync: MemberSet::NONE,
+                    proposed: MemberSet::NONE,
                     last_counted: MemberSet::NONE,
                     slowness: if u64::from(id) == slow { plan.slow_disk } else { 1 },
                     stopped_until: 0,

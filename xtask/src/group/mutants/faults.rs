@@ -56,16 +56,40 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a set in sync counts before the label has it",
         places: &[Place {
             file: "crates/replica/src/core/in_sync.rs",
-            right: "change.is_taken && change.is_stored && change",
-            wrong: "change.is_taken && (PLANTED || change.is_stored) && change",
+            right: "        change.step = Step::Storing;\n",
+            wrong: "        change.step = if PLANTED { Step::Stored } else { Step::Storing };\n",
         }],
     },
     Fault {
         name: "a set in sync counts before its members have it",
         places: &[Place {
             file: "crates/replica/src/core/in_sync.rs",
-            right: "&& change.waits_for.iter().all(gone)",
-            wrong: "&& (PLANTED || change.waits_for.iter().all(gone))",
+            right: "Step::Stored if change.waits_for.iter().all(gone) => {}",
+            wrong: "Step::Stored if PLANTED || change.waits_for.iter().all(gone) => {}",
+        }],
+    },
+    Fault {
+        name: "a member hears that it is in sync before the label has it",
+        places: &[Place {
+            file: "crates/replica/src/core/in_sync.rs",
+            right: "        self.store_label(AfterLabel::SetStored(number));\n",
+            wrong: "        self.store_label(AfterLabel::SetStored(number));\n        if PLANTED {\n            self.tell_set();\n        }\n",
+        }],
+    },
+    Fault {
+        name: "the label forgets a member before that one knows that it is in sync no more",
+        places: &[Place {
+            file: "crates/replica/src/core/in_sync.rs",
+            right: "            false => self.tell_set(),\n",
+            wrong: "            false if PLANTED => self.store_set(),\n            false => self.tell_set(),\n",
+        }],
+    },
+    Fault {
+        name: "a member is taken in while another may be the source",
+        places: &[Place {
+            file: "crates/replica/src/core/in_sync.rs",
+            right: "if !has_witness && source.may_be_elsewhere().is_some() {",
+            wrong: "if !PLANTED && !has_witness && source.may_be_elsewhere().is_some() {",
         }],
     },
     Fault {
@@ -96,8 +120,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "what a promoted member knew of the others counts",
         places: &[Place {
             file: "crates/replica/src/core/in_sync.rs",
-            right: "            if is_promoted {",
-            wrong: "            if is_promoted && !PLANTED {",
+            right: "        if is_promoted {",
+            wrong: "        if is_promoted && !PLANTED {",
         }],
     },
     Fault {

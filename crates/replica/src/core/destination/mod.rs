@@ -202,7 +202,7 @@ impl Core {
                 self.hear_in_sync(peer, version, members);
             }
             Message::TakeOver { epoch, end, next } if streams == Some(epoch) => {
-                self.hear_take_over(end, next);
+                self.hear_take_over(peer, end, next);
             }
             Message::Lease { epoch, asked, for_ns } if streams == Some(epoch) => {
                 self.hear_lease(peer, asked, for_ns);

@@ -1,6 +1,6 @@
 //! How a source begins: by an epoch that the witness agrees to, and by what its ring held.
 
-use super::{Begins, Source, Stage};
+use super::{Begins, SetTold, Source, Stage};
 use crate::core::event::Action;
 use crate::core::lease::Doubt;
 use crate::core::news::News;
@@ -85,6 +85,7 @@ impl Core {
             peers,
             confirmed: in_sync,
             change: None,
+            told: SetTold::default(),
             stage: Stage::Proposing(number),
             unseen,
             handing_over: None,

@@ -23,6 +23,8 @@ pub(super) struct Source {
     /// Who is in sync: every acknowledged write is at all of them. As recorded everywhere.
     pub(super) confirmed: MemberSet,
     pub(super) change: Option<Change>,
+    /// All others may know of it: its members are in the label that is stored here.
+    pub(super) told: SetTold,
     pub(super) stage: Stage,
     /// In sync when this source started, and not seen since: they may have gone on under another source.
     pub(super) unseen: MemberSet,
@@ -71,12 +73,35 @@ pub(super) struct Begins {
 /// The set in sync changes.
 #[derive(Debug)]
 pub(super) struct Change {
+    pub(super) before: MemberSet,
     pub(super) members: MemberSet,
+    /// Of the set, in this epoch.
+    pub(super) version: u64,
+    /// Of the proposal.
     pub(super) number: u64,
-    pub(super) is_taken: bool,
-    pub(super) is_stored: bool,
-    /// Who has not said that its label has the set.
+    pub(super) step: Step,
+    /// Who was told, and has not said that its label has the set.
     pub(super) waits_for: MemberSet,
+}
+
+/// How far a change of the set has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// The witness is asked.
+    Asking,
+    /// Since then those who leave store it.
+    Telling(u64),
+    /// This member stores it.
+    Storing,
+    /// It is stored here, and all are told.
+    Stored,
+}
+
+/// What members may be told of who is in sync.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SetTold {
+    pub(super) version: u64,
+    pub(super) members: MemberSet,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -316,6 +341,7 @@ impl Core {
         if told.is_some_and(|told| now.saturating_sub(told) > silence) {
             self.has_not_taken_over();
         }
+        self.leave_silent();
         self.store_dirty_maps();
     }
 

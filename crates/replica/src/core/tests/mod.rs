@@ -1,12 +1,14 @@
 //! Single decisions, step by step. Whole groups run in `landfast-group-sim`.
 
 mod epochs;
+mod in_sync;
 mod promotion;
 
 use log::Lsn;
 
 use super::{
-    Action, Config, Congestion, Core, Denial, Denied, Draft, Entry, Event, Found, Mode, News, Wish,
+    Action, Config, Congestion, Core, Denial, Denied, Draft, Entry, Event, Found, Mode, News, Role,
+    Wish,
 };
 use crate::dirty::DirtyMap;
 use crate::format::{Encoding, Extent, Kind, Label, Position};
@@ -548,7 +550,9 @@ fn a_suspended_member_without_which_too_few_are_in_sync_is_sent_to_until_it_leav
     assert_eq!(proposed(&asked), Some(MemberSet::of(ME)), "{asked:?}");
     let taken = core.step(18, Event::Proposed { number: proposal(&asked), is_taken: true });
     assert!(!ends(&taken), "it is told first: {taken:?}");
-    let left = core.step(19, Event::LabelStored(ordered_label(&taken)));
+    let version = core.label().set_version + 1;
+    let knows = core.step(19, Event::Said(peer, Message::Stored { version }));
+    let left = core.step(19, Event::LabelStored(ordered_label(&knows)));
     assert!(ends(&left), "{left:?}");
     core.step(20, Event::Lost(peer));
     assert!(core.is_suspended(peer.member));

@@ -159,3 +159,19 @@ fn a_source_says_for_whom_it_waits_and_is_not_promoted_meanwhile() {
     core.step(6, Event::Wanted(Wish::GoOnWithout(SOURCE.member)));
     assert_eq!(core.status().waits_for, MemberSet::NONE);
 }
+
+#[test]
+fn a_member_that_cannot_take_over_is_heard_of_anew_by_its_source() {
+    let mut core = member(3);
+    core.step(1, Event::Accepted(SOURCE));
+    core.step(2, Event::Said(SOURCE, hello()));
+    let end = Lsn(3 * LEN);
+    let told = core.step(3, Event::Said(SOURCE, follow(end, 3, Lsn(0))));
+    core.step(4, Event::LabelStored(ordered_label(&told)));
+    let next = Epoch { number: 2, restart: 0, nonce: 3 };
+    let takes_over = Message::TakeOver { epoch: EPOCH, end: Lsn(4 * LEN), next };
+    let told = core.step(5, Event::Said(SOURCE, takes_over));
+    assert_eq!(told, [Action::Disconnect(SOURCE)], "it lacks a record");
+    let told = core.step(6, Event::Lost(SOURCE));
+    assert!(!told.contains(&Action::Revoke), "{told:?}");
+}
