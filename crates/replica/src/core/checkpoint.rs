@@ -38,13 +38,17 @@ impl Core {
         }
         let (used, capacity) = (self.order.used(), self.order.capacity());
         let frees = self.floor(self.applied) > self.order.start();
-        let fills = used > capacity / 2 || self.epochs_held() > EPOCHS_MAX / 4;
-        if (fills && frees) || self.label_lags() {
+        if (self.fills() && frees) || self.label_lags() {
             self.checkpoint = Checkpoint::Flushing;
             self.act(Action::FlushVolumes(self.applied));
         } else if used > capacity / 2 {
             self.drop_slow();
         }
+    }
+
+    /// Whether the ring is to be freed, and what is kept in it for a while is not kept any longer.
+    pub(super) fn fills(&self) -> bool {
+        self.order.used() > self.order.capacity() / 2 || self.epochs_held() > EPOCHS_MAX / 4
     }
 
     /// Makes durable what the volumes have, and frees its records; `false` where all of it is. The ring has no room to want.
@@ -58,7 +62,8 @@ impl Core {
     }
 
     /// Of how many epochs the ring may hold records. The label knows [`EPOCHS_MAX`] of them, and a record of an epoch that it
-    /// does not know is none: the ring is freed long before there are as many, however little is in it.
+    /// does not know is none: the ring is freed long before there are as many, however little is in it, no source begins one more
+    /// above so many, and no member takes a history that lacks one.
     pub(super) fn epochs_held(&self) -> usize {
         self.label.history.count_from(self.order.start())
     }

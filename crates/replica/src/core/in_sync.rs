@@ -86,7 +86,13 @@ impl Core {
         let (before, members, version) = (change.before, change.members, change.version);
         let mut told = Vec::new();
         for other in &mut source.peers {
-            let Link::Streaming(stream) = &mut other.link else { continue };
+            let Link::Streaming(stream) = &mut other.link else {
+                // It hears of this one as soon as it follows.
+                if other.was_told() && change.leaves().contains(other.member) {
+                    change.waits_for = change.waits_for.with(other.member);
+                }
+                continue;
+            };
             told.push(stream.peer);
             if change.leaves().contains(other.member) {
                 stream.unaware = Some(version);
@@ -162,6 +168,13 @@ impl Core {
         }
         debug_assert!(members.contains(me), "a source has what it has acknowledged");
         if members.len() < source.confirmed.len() && members.len() < least {
+            // The witness is not asked, and may have one of them become the source: it will be asked before they follow again.
+            if has_witness {
+                let is_down = |it: &&Other| matches!(it.link, Link::Down);
+                let down = source.peers.iter().filter(is_down);
+                let away = down.fold(MemberSet::NONE, |set, other| set.with(other.member));
+                source.unseen = MemberSet(source.unseen.0 | away.0 & source.confirmed.0);
+            }
             members = MemberSet(members.0 | source.confirmed.0);
             if is_missed && !std::mem::replace(&mut source.told_too_few, true) {
                 self.tell(News::TooFewInSync);
@@ -221,10 +234,7 @@ impl Core {
         let Some(source) = self.source() else { return };
         let Some(change) = &source.change else { return };
         let gone = |member: MemberId| {
-            !source
-                .peers
-                .iter()
-                .any(|other| other.member == member && matches!(other.link, Link::Streaming(_)))
+            !source.peers.iter().any(|other| other.member == member && other.was_told())
         };
         let leaves = change.leaves();
         let (before, after) = (change.before, change.members);

@@ -26,6 +26,11 @@ impl Greeting {
     pub(super) fn is_decided(&self) -> bool {
         matches!(self.stage, Stage::Noting(_))
     }
+
+    /// Whether it is told from where the member goes on, and who was in sync then.
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.stage, Stage::Told(_))
+    }
 }
 
 #[derive(Debug)]

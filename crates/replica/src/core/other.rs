@@ -94,6 +94,15 @@ impl Other {
         }
     }
 
+    /// Whether it knows, or may know, of a set, and is connected.
+    pub(super) fn was_told(&self) -> bool {
+        match &self.link {
+            Link::Down => false,
+            Link::Greeting(_, greeting) => greeting.is_told(),
+            Link::Streaming(_) => true,
+        }
+    }
+
     /// Everything below is durable there, as far as is known.
     pub(super) fn known(&self) -> Lsn {
         match &self.link {

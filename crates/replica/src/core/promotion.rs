@@ -10,7 +10,7 @@ use super::source::Begins;
 use crate::core::Mode;
 use crate::format::Contents;
 use crate::message::Peer;
-use crate::names::{Epoch, MemberSet};
+use crate::names::{EPOCHS_MAX, Epoch, MemberSet};
 
 /// A member that is to be the source.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +42,10 @@ impl Core {
         // says now may not be what the source ran by. With a witness it cannot.
         let alone = MemberSet::of(self.config.me);
         let may_be_left = !has_witness && !self.knows_set && self.label.in_sync != alone;
+        let holds_all_epochs = self.holds_all_epochs();
         let destination = self.destination().ok_or(Denial::IsSource)?;
-        if destination.promotion.is_some() {
+        // Of so many epochs it first applies, and frees, the oldest records: that is under way.
+        if destination.promotion.is_some() || holds_all_epochs {
             return Err(Denial::Busy);
         }
         let lives = destination.is_streaming();
@@ -65,6 +67,13 @@ impl Core {
         self.label.history.epochs().is_empty()
     }
 
+    // One more would have the label forget the oldest.
+    fn holds_all_epochs(&self) -> bool {
+        let end = self.order.end();
+        let begun = self.label.history.epochs().iter().filter(|it| it.start < end).count();
+        begun >= EPOCHS_MAX && self.epochs_held() >= EPOCHS_MAX
+    }
+
     // What is missing for a copy at one moment is in the ring.
     pub(super) fn may_become_consistent(&self) -> bool {
         match self.label.contents {
@@ -76,7 +85,8 @@ impl Core {
 
     pub(super) fn hear_take_over(&mut self, peer: Peer, end: Lsn, next: Epoch) {
         let is_under_way = self.destination().is_none_or(|it| it.promotion.is_some());
-        if is_under_way || self.order.end() != end || !self.may_become_consistent() {
+        let may_begin = self.may_become_consistent() && !self.holds_all_epochs();
+        if is_under_way || self.order.end() != end || !may_begin {
             // The source waits until it is heard of anew.
             self.act(Action::Disconnect(peer));
             return;

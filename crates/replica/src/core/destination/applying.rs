@@ -71,21 +71,24 @@ impl Core {
 
     // Up to where records are old enough to be applied.
     fn aged(&self) -> Lsn {
-        let has_copies = match &self.role {
-            Role::Destination(destination) => !destination.copies.is_empty(),
-            Role::Source(_) => false,
+        let (has_copies, outgrown) = match &self.role {
+            Role::Destination(destination) => {
+                (!destination.copies.is_empty(), destination.outgrown)
+            }
+            Role::Source(_) => (false, Lsn(0)),
         };
         let retains = self.config.retention_ns > 0
             && !has_copies
             && self.label.contents == Contents::Consistent
-            && self.order.used() <= self.order.capacity() / 2;
+            && !self.fills();
         match retains {
             false => Lsn(u64::MAX),
             true => {
                 let newest = self.order.newest_time().unwrap_or_default();
                 let before = newest.saturating_sub(self.config.retention_ns);
                 // What had come into the volumes before a crash is a copy at one moment only with all that came along.
-                self.order.until_time(before, self.committed).max(self.replayed)
+                let aged = self.order.until_time(before, self.committed);
+                aged.max(self.replayed).max(outgrown)
             }
         }
     }

@@ -117,6 +117,9 @@ impl Core {
         if !self.goes_on(from, chain) && self.flush_applied() {
             return;
         }
+        if self.goes_on(from, chain) && self.keeps_what_is_forgotten(from) {
+            return;
+        }
         let Some(following) = self.destination().and_then(|it| it.source.as_mut()) else { return };
         let Stage::Told(told) = std::mem::replace(&mut following.stage, Stage::Answered) else {
             return;
@@ -143,6 +146,31 @@ impl Core {
     fn goes_on(&self, from: Lsn, chain: u32) -> bool {
         (self.order.start()..=self.order.end()).contains(&from)
             && self.order.chain_at(from) == Some(chain)
+    }
+
+    // Records of epochs that the source has forgotten would be none any more: they are applied, and freed, before this member
+    // forgets those epochs as well. Then it can follow.
+    fn keeps_what_is_forgotten(&mut self, from: Lsn) -> bool {
+        let (start, applied) = (self.order.start(), self.applied);
+        let Some(following) = self.destination().and_then(|it| it.source.as_mut()) else {
+            return false;
+        };
+        let Stage::Told(told) = &following.stage else { return false };
+        let first = told.history.epochs().first().map_or(Lsn(0), |first| first.start).min(from);
+        if first <= start {
+            return false;
+        }
+        if applied >= first {
+            return self.flush_applied();
+        }
+        let (peer, committed) = (following.peer, told.committed.min(from));
+        following.stage = Stage::Answered;
+        self.committed = self.committed.max(committed);
+        if let Some(destination) = self.destination() {
+            destination.outgrown = destination.outgrown.max(first);
+        }
+        self.act(Action::Disconnect(peer));
+        true
     }
 
     fn cut(&mut self, told: Told) {

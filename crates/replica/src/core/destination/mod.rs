@@ -28,6 +28,8 @@ pub(super) struct Destination {
     known: Lsn,
     /// The label is being stored because of that.
     is_noting: bool,
+    /// Records below are of epochs that the source has forgotten: they are retained no longer.
+    outgrown: Lsn,
     /// Copies that wait for records before them.
     copies: VecDeque<(Lsn, Extent)>,
     is_putting: bool,
@@ -83,6 +85,7 @@ impl Destination {
             source: None,
             bound,
             known: Lsn(0),
+            outgrown: Lsn(0),
             is_noting: false,
             copies: VecDeque::new(),
             is_putting: false,

@@ -139,3 +139,42 @@ fn a_member_takes_the_place_of_another_in_two_steps() {
     assert_eq!(members(me, 1), me);
     assert_eq!(peer.member, SOURCE.member);
 }
+
+#[test]
+fn a_member_that_leaves_while_it_begins_to_follow_is_waited_for_too() {
+    let (mut core, peer) = source_of_two();
+    let asked = core.step(12, Event::Lost(peer));
+    assert_eq!(proposed(&asked), Some(MemberSet::of(ME)));
+    // Before the witness answers it is back, and is told that it is in sync.
+    let peer = Peer { connection: 6, ..peer };
+    core.step(13, Event::Dialed(peer));
+    let history = core.label().history.clone();
+    let told = core.step(13, Event::Said(peer, has_all(history, Lsn(2 * LEN))));
+    assert!(follows(&told), "{told:?}");
+    let taken = core.step(14, Event::Proposed { number: proposal(&asked), is_taken: true });
+    assert_eq!(stored(&taken), None, "it would not wait for a member that believes it is in sync");
+    let told = core.step(15, Event::Said(peer, Message::Following));
+    assert_eq!(told_set(&told), [(peer, 3, MemberSet::of(ME))]);
+    let knows = core.step(16, Event::Said(peer, Message::Stored { version: 3 }));
+    assert_eq!(stored(&knows).unwrap().in_sync, MemberSet::of(ME));
+}
+
+#[test]
+fn who_may_not_be_left_behind_follows_again_once_the_witness_says_who_is_the_source() {
+    let (mut core, peer) = source_of_two();
+    (core.config.has_witness, core.config.least_in_sync) = (true, 2);
+    let told = core.step(12, Event::Lost(peer));
+    assert!(told.contains(&Action::Tell(News::TooFewInSync)), "{told:?}");
+    assert_eq!(proposed(&told), None);
+    let peer = Peer { connection: 6, ..peer };
+    core.step(13, Event::Dialed(peer));
+    let history = core.label().history.clone();
+    let asked = core.step(13, Event::Said(peer, has_all(history, Lsn(2 * LEN))));
+    assert!(
+        !follows(&asked),
+        "copies would make it a mixture, though it may be the source: {asked:?}"
+    );
+    assert_eq!(proposed(&asked), Some(MemberSet(0b11)));
+    let told = core.step(14, Event::Proposed { number: proposal(&asked), is_taken: true });
+    assert!(follows(&told), "{told:?}");
+}
