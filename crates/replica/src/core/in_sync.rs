@@ -63,11 +63,11 @@ impl Core {
             .source()
             .and_then(|source| source.change.as_mut())
             .is_some_and(|change| change.leaves().is_empty());
-        self.has_asked_for(number);
         match is_growth {
             true => self.store_set(),
             false => self.tell_set(),
         }
+        self.has_asked_for(number);
     }
 
     fn store_set(&mut self) {
@@ -168,13 +168,6 @@ impl Core {
         }
         debug_assert!(members.contains(me), "a source has what it has acknowledged");
         if members.len() < source.confirmed.len() && members.len() < least {
-            // The witness is not asked, and may have one of them become the source: it will be asked before they follow again.
-            if has_witness {
-                let is_down = |it: &&Other| matches!(it.link, Link::Down);
-                let down = source.peers.iter().filter(is_down);
-                let away = down.fold(MemberSet::NONE, |set, other| set.with(other.member));
-                source.unseen = MemberSet(source.unseen.0 | away.0 & source.confirmed.0);
-            }
             members = MemberSet(members.0 | source.confirmed.0);
             if is_missed && !std::mem::replace(&mut source.told_too_few, true) {
                 self.tell(News::TooFewInSync);
@@ -259,6 +252,7 @@ impl Core {
         }
         for member in before.iter().filter(|member| !after.contains(*member)) {
             self.tell(News::OutOfSync(member));
+            self.go_on_greeting(member);
         }
         self.act(Action::Room);
         self.commit();

@@ -18,6 +18,8 @@ pub(super) struct Greeting {
     pub(super) since: u64,
     /// The proposal that asks the witness whether the member, which may have taken over, is the source there.
     pub(super) asked: Option<u64>,
+    /// It has said that this source is the one there.
+    pub(super) is_agreed: bool,
     stage: Stage,
 }
 
@@ -90,8 +92,8 @@ impl Core {
             let Some(other) = other.filter(|other| other.connection().is_none()) else {
                 return false;
             };
-            other.link =
-                Link::Greeting(peer, Greeting { since: now, asked: None, stage: Stage::Greeted });
+            let (asked, is_agreed, stage) = (None, false, Stage::Greeted);
+            other.link = Link::Greeting(peer, Greeting { since: now, asked, is_agreed, stage });
             true
         });
         match is_told {
@@ -190,14 +192,16 @@ impl Core {
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
         let (stored, has_witness) = (self.maps_stored, self.config.has_witness);
         let Some(source) = self.source() else { return };
-        // Copies would make it a mixture, though it is the source at the witness, and nobody else can be.
-        let is_doubted = has_witness && source.unseen.contains(member);
+        // Copies would make it a mixture, though it is the source at the witness, and nobody else can be: who was away in sync may
+        // have been promoted there.
+        let was_in_sync = source.unseen.contains(member) || source.confirmed.contains(member);
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
         let is_stored = stored >= other.dirty_ordered;
         let Link::Greeting(peer, greeting) = &mut other.link else { return };
         let Stage::Noting(decision) = greeting.stage else { return };
+        let is_doubted = has_witness && was_in_sync && !greeting.is_agreed;
         if !is_stored || is_doubted {
             return;
         }

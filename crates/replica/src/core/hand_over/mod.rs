@@ -96,14 +96,15 @@ impl Core {
     /// earlier life of that member comes too late.
     pub(super) fn has_asked_for(&mut self, number: u64) {
         let Some(source) = self.source() else { return };
-        let heard: Vec<MemberId> = source
-            .peers
-            .iter()
-            .filter(
-                |other| matches!(&other.link, Link::Greeting(_, it) if it.asked == Some(number)),
-            )
-            .map(|other| other.member)
-            .collect();
+        let mut heard = Vec::new();
+        for other in &mut source.peers {
+            if let Link::Greeting(_, greeting) = &mut other.link
+                && greeting.asked == Some(number)
+            {
+                greeting.is_agreed = true;
+                heard.push(other.member);
+            }
+        }
         for member in heard {
             let Some(source) = self.source() else { return };
             source.unseen = source.unseen.without(member);
@@ -130,11 +131,12 @@ impl Source {
     /// Whether somebody has come back who may have become the source at the witness; the proposal of this number asks for all
     /// of them.
     pub(super) fn asks_for_doubted(&mut self, number: u64) -> bool {
-        let unseen = self.unseen;
+        let doubted = MemberSet(self.unseen.0 | self.confirmed.0);
         let mut asks = false;
-        for other in self.peers.iter_mut().filter(|other| unseen.contains(other.member)) {
+        for other in self.peers.iter_mut().filter(|other| doubted.contains(other.member)) {
             if let Link::Greeting(_, greeting) = &mut other.link
                 && greeting.is_decided()
+                && !greeting.is_agreed
             {
                 greeting.asked = Some(number);
                 asks = true;
