@@ -7,10 +7,11 @@ use smb::auth::{ClientFreshness, Initiate, Initiator as _, NtlmInitiator};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, ImpersonationLevel, OplockLevel, ShareAccess,
 };
+use smb::crypto::{KeySchedule, Role, SessionKeys};
 use smb::info::FileAttributes;
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
-    Channel, Command, CreateRequest, CreateResponse, FileId, Guid, Header, MessageId, Name,
+    Channel, Command, CreateRequest, CreateResponse, Empty, FileId, Guid, Header, MessageId, Name,
     NegotiateRequest, NtStatus, ReadFlags, ReadRequest, ReadResponse, Route, SessionId,
     SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, TreeId, WriteFlags,
     WriteRequest, WriteResponse,
@@ -27,6 +28,8 @@ pub(crate) struct Client {
     pub(crate) charge: u16,
     session: SessionId,
     tree: TreeId,
+    /// Those of its session, once it has one.
+    pub(crate) keys: Option<SessionKeys>,
 }
 
 /// One answer.
@@ -53,7 +56,8 @@ impl Client {
     }
 
     fn over(peer: Peer) -> Self {
-        Self { peer, next_id: 0, charge: CHARGE, session: SessionId(0), tree: TreeId(0) }
+        let (session, tree) = (SessionId(0), TreeId(0));
+        Self { peer, next_id: 0, charge: CHARGE, session, tree, keys: None }
     }
 
     pub(crate) fn log_on_over(peer: Peer) -> Self {
@@ -91,8 +95,7 @@ impl Client {
         )
         .unwrap();
         let mut token = None;
-        loop {
-            let Initiate::Send(mine) = initiator.step(token.as_deref()).unwrap() else { return };
+        while let Initiate::Send(mine) = initiator.step(token.as_deref()).unwrap() {
             let request = SessionSetupRequest {
                 binding: false,
                 security_mode: SecurityMode::SIGNING_ENABLED,
@@ -104,11 +107,16 @@ impl Client {
             self.session = answer.header.session_id;
             let theirs = SessionSetupResponse::parse(&answer.pdu).unwrap().token.to_vec();
             match answer.header.status {
-                NtStatus::SUCCESS => return,
+                NtStatus::SUCCESS => {
+                    let _ = initiator.step(Some(&theirs));
+                    break;
+                }
                 NtStatus::MORE_PROCESSING_REQUIRED => token = Some(theirs),
                 other => panic!("logon failed: {other}"),
             }
         }
+        let schedule = KeySchedule::Smb30 { encryption: false };
+        self.keys = initiator.session_key().map(|key| schedule.derive(&key, Role::Client));
     }
 
     /// Opens or creates a file for everything.
@@ -199,6 +207,17 @@ impl Client {
 
     /// Sends a request.
     pub(crate) fn send(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> MessageId {
+        let (id, message) = self.message(command, body);
+        self.peer.send(message);
+        id
+    }
+
+    /// A request that is not sent.
+    fn message(
+        &mut self,
+        command: Command,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> (MessageId, Vec<u8>) {
         let id = MessageId(self.next_id);
         let charge = if self.next_id == 0 { 1 } else { self.charge };
         self.next_id += u64::from(charge);
@@ -210,8 +229,24 @@ impl Client {
         let mut message = Vec::new();
         header.emit(&mut message);
         body(&mut message);
-        self.peer.send(message);
-        id
+        (id, message)
+    }
+
+    /// Sends so many ECHOs as one message, all signed. The id of the first.
+    #[expect(clippy::disallowed_methods, reason = "this plays clients that break rules, too")]
+    pub(crate) fn send_signed_echoes(&mut self, count: usize) -> MessageId {
+        let (mut frame, mut first) = (Vec::new(), None);
+        for left in (0..count).rev() {
+            let (id, mut pdu) = self.message(Command::ECHO, |out| Empty.emit(out));
+            first.get_or_insert(id);
+            pdu.resize(pdu.len().next_multiple_of(8), 0);
+            let next = if left == 0 { 0 } else { u32::try_from(pdu.len()).unwrap() };
+            pdu[NEXT_COMMAND..NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
+            self.keys.as_ref().unwrap().signing.sign_unguarded(&mut pdu).unwrap();
+            frame.extend_from_slice(&pdu);
+        }
+        self.peer.send(frame);
+        first.unwrap()
     }
 
     pub(crate) fn next(&mut self) -> Answer {
@@ -240,5 +275,7 @@ pub(crate) fn read(answer: &Answer) -> (Vec<u8>, u32) {
     (response.data.to_vec(), response.data_remaining)
 }
 
+// MS-SMB2 §2.2.1.
+const NEXT_COMMAND: usize = 20;
 /// Each credit pays for 64 KiB: enough for every request of these tests.
 const CHARGE: u16 = 16;

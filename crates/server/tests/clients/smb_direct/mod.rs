@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use basics::{Clock, Environment, ManualClock};
 use server::{Limits, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
-use smb::{Channel, Command, Empty, NtStatus};
+use smb::{Channel, Command, Empty, HeaderFlags, NtStatus};
 use smbdirect::{Config, DataTransfer, NegotiateRequest, NegotiateResponse, Offer, Status};
 
 use client::{Client, From, read, written};
@@ -268,6 +268,45 @@ fn messages_without_a_channel_travel_in_fragments() {
     assert_eq!(written(&client.write(file, 0, From::Message(&bytes))), 100_000);
     let answer = client.read(file, 0, 100_000, (Channel::NONE, &[]));
     assert!(read(&answer) == (bytes, 0));
+}
+
+#[test]
+fn a_compound_whose_signatures_wait_for_a_thread_is_answered_between_those_around_it() {
+    const MANY: usize = 200;
+    let fixture = Fixture::start();
+    let mut client = Client::log_on(fixture.address());
+    client.charge = 1;
+    for _ in 0..2 {
+        // So many credits.
+        assert_eq!(
+            client.call(Command::ECHO, |out| Empty.emit(out)).header.status,
+            NtStatus::SUCCESS
+        );
+    }
+    for _ in 0..20 {
+        let before = client.send(Command::ECHO, |out| Empty.emit(out));
+        let first = client.send_signed_echoes(MANY);
+        let after = client.send(Command::ECHO, |out| Empty.emit(out));
+        let mut answers = Vec::new();
+        while answers.len() < MANY + 2 {
+            let mut answer = client.next();
+            let pdus: Vec<_> = smb::compound::walk(&answer.pdu).collect::<Result<_, _>>().unwrap();
+            for (range, header) in pdus {
+                assert_eq!(header.status, NtStatus::SUCCESS);
+                let is_signed = header.message_id != before && header.message_id != after;
+                assert_eq!(header.flags.contains(HeaderFlags::SIGNED), is_signed);
+                if is_signed {
+                    let keys = client.keys.as_ref().unwrap();
+                    keys.signing.verify(&mut answer.pdu[range]).unwrap();
+                }
+                answers.push(header.message_id.0);
+            }
+        }
+        answers.sort_unstable();
+        let (from, to) = (before.0, after.0);
+        assert_eq!((from + 1, first.0 + MANY as u64), (first.0, to));
+        assert!(answers.into_iter().eq(from..=to), "each is answered once");
+    }
 }
 
 #[test]
