@@ -8,6 +8,8 @@ use log::Lsn;
 pub const MEMBERS_MAX: u8 = 8;
 /// Epochs that a member remembers; older ones are forgotten, and a member that shares none of them is copied whole.
 pub const EPOCHS_MAX: usize = 64;
+/// What a member says of an epoch is no larger: it is counted on from there, by promotions and by restarts.
+pub(crate) const EPOCH_NUMBER_MAX: u32 = 1 << 31;
 
 /// A group's identity: random, made with the group.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

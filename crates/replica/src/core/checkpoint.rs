@@ -36,12 +36,11 @@ impl Core {
         if !self.checkpoint.is_idle() || self.has_failed {
             return;
         }
-        let (used, capacity) = (self.order.used(), self.order.capacity());
         let frees = self.floor(self.applied) > self.order.start();
         if (self.fills() && frees) || self.label_lags() {
             self.checkpoint = Checkpoint::Flushing;
             self.act(Action::FlushVolumes(self.applied));
-        } else if used > capacity / 2 {
+        } else if self.fills() {
             self.drop_slow();
         }
     }
@@ -132,17 +131,21 @@ impl Core {
     // Whoever holds the ring for the others, and is not in sync, gets copies later.
     fn drop_slow(&mut self) {
         let (used, capacity) = (self.order.used(), self.order.capacity());
-        if used <= capacity / 4 * 3 || self.config.congestion == Congestion::Block {
+        let is_full = used > capacity / 4 * 3 && self.config.congestion != Congestion::Block;
+        if !is_full && self.epochs_held() <= EPOCHS_MAX / 2 {
             return;
         }
         let start = self.order.start();
+        let history = self.label.history.clone();
         let Role::Source(source) = &mut self.role else { return };
         let confirmed = source.confirmed;
         let mut slow = Vec::new();
         for other in &mut source.peers {
             let known = other.known();
             let super::other::Link::Streaming(stream) = &mut other.link else { continue };
-            let is_slow = !confirmed.contains(other.member) && known.since(start) < capacity / 4;
+            let lags = is_full && known.since(start) < capacity / 4;
+            let holds = lags || history.count_from(known) > EPOCHS_MAX / 2;
+            let is_slow = holds && !confirmed.contains(other.member);
             // It is told once, not with each write until the connection has ended.
             if is_slow && !std::mem::replace(&mut stream.is_dropped, true) {
                 slow.push(stream.peer);

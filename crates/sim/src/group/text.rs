@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, SECOND};
 
 /// A number of a plan that may be another than its seed says.
 pub(crate) struct Part {
@@ -94,7 +94,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "lasts",
         is: |plan| plan.faults_for,
-        set: |plan, value| plan.faults_for = value,
+        set: |plan, value| plan.faults_for = value.min(LASTS_MAX),
         least: 1,
     },
     Part {
@@ -135,6 +135,9 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part { name: "draws", is: |plan| plan.draws, set: |plan, value| plan.draws = value, least: 0 },
 ];
+
+/// A plan lasts a day of its time at most.
+const LASTS_MAX: u64 = 86_400 * SECOND;
 
 #[cfg(test)]
 mod tests {

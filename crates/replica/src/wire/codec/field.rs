@@ -5,7 +5,9 @@ use log::Lsn;
 use super::error::WireError;
 use crate::format::{Extent, NUMBER_MAX, RECORD_ALIGN, VOLUME_LEN_MAX, VOLUMES_MAX};
 use crate::message::{EXTENTS_MAX, Ticket};
-use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberId, MemberSet};
+use crate::names::{
+    EPOCH_NUMBER_MAX, EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberId, MemberSet,
+};
 
 /// A value that lies in a body.
 pub(in crate::wire) trait Field: Sized {
@@ -233,17 +235,17 @@ impl Field for MemberSet {
 
 impl Field for Epoch {
     fn put(&self, field: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
+        sound(self.number.max(self.restart) <= EPOCH_NUMBER_MAX, field)?;
         self.number.put(field, out)?;
         self.restart.put(field, out)?;
         self.nonce.put(field, out)
     }
 
     fn take(field: &'static str, take: &mut Take<'_>) -> Result<Self, WireError> {
-        Ok(Self {
-            number: take.field(field)?,
-            restart: take.field(field)?,
-            nonce: take.field(field)?,
-        })
+        let (number, restart) = (take.field::<u32>(field)?, take.field::<u32>(field)?);
+        let epoch = Self { number, restart, nonce: take.field(field)? };
+        sound(number.max(restart) <= EPOCH_NUMBER_MAX, field)?;
+        Ok(epoch)
     }
 }
 

@@ -9,7 +9,7 @@ use super::field::DIGESTS_MAX;
 use super::frame::*;
 use crate::format::{Extent, NUMBER_MAX, VOLUME_LEN_MAX, VOLUMES_MAX};
 use crate::message::{EXTENTS_MAX, FETCHED_MAX, Message, Refusal, Ticket};
-use crate::names::{EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
+use crate::names::{EPOCH_NUMBER_MAX, EPOCHS_MAX, Epoch, EpochStart, GroupId, History, MemberSet};
 use log::Lsn;
 
 fn lsn() -> impl Strategy<Value = Lsn> {
@@ -17,7 +17,8 @@ fn lsn() -> impl Strategy<Value = Lsn> {
 }
 
 fn epoch() -> impl Strategy<Value = Epoch> {
-    any::<(u32, u32, u64)>().prop_map(|(number, restart, nonce)| Epoch { number, restart, nonce })
+    (0..=EPOCH_NUMBER_MAX, 0..=EPOCH_NUMBER_MAX, any::<u64>())
+        .prop_map(|(number, restart, nonce)| Epoch { number, restart, nonce })
 }
 
 fn extent() -> impl Strategy<Value = Extent> {
@@ -312,6 +313,25 @@ fn lists_beyond_their_bounds_are_refused_before_they_are_read() {
     digests.truncate(17);
     digests.extend_from_slice(&1024_u32.to_le_bytes());
     assert_eq!(decode(&raw(DIGESTS, 0, &digests)), Err(WireError::PeerShort("Digests.digests")));
+}
+
+#[test]
+fn no_member_says_an_epoch_after_which_none_can_be_counted() {
+    let mut hello = vec![0; 16];
+    hello.push(1);
+    let epoch = hello.len();
+    hello.extend_from_slice(&[0; 25 + 9]);
+    decode(&raw(HELLO, 0, &hello)).unwrap();
+    for (at, byte) in [(epoch + 3, 0x80), (epoch + 7, 0x80)] {
+        let mut largest = hello.clone();
+        largest[at] = byte;
+        decode(&raw(HELLO, 0, &largest)).unwrap();
+        largest[at - 3] = 1;
+        assert_eq!(decode(&raw(HELLO, 0, &largest)), Err(WireError::Value("Hello.history")));
+    }
+    let epoch = Epoch { number: u32::MAX, restart: 0, nonce: 0 };
+    let refused = encode(&Message::Committed { epoch, to: Lsn(0) }, 0, &mut Vec::new());
+    assert_eq!(refused, Err(WireError::Value("Committed.epoch")));
 }
 
 #[test]
