@@ -131,14 +131,38 @@ impl Core {
     // Who is in sync changes one step at a time, and is recorded before it counts.
     pub(super) fn change_set(&mut self) {
         self.finish_change();
-        let (me, committed, end) = (self.config.me, self.committed, self.order.end());
-        let (least, set_version) = (self.config.least_in_sync, self.label.set_version);
-        let (epoch, has_witness) = (self.epoch(), self.config.has_witness);
-        let proposals = self.proposals + 1;
+        let (me, epoch, has_witness) = (self.config.me, self.epoch(), self.config.has_witness);
+        let number = self.proposals + 1;
+        let version = self.label.set_version + 1;
         let Some(source) = self.source() else { return };
         if source.change.is_some() || source.is_stopping || !source.has_begun() {
             return;
         }
+        let members = self.wanted_set();
+        let Some(source) = self.source() else { return };
+        // The same set is asked for where somebody has come back who may have become the source at the witness.
+        let asks = has_witness && source.asks_for_doubted(number);
+        let before = source.confirmed;
+        if members == before && !asks {
+            return;
+        }
+        let (step, waits_for) = (Step::Asking, MemberSet::NONE);
+        source.change = Some(Change { before, members, version, number, step, waits_for });
+        self.proposals = number;
+        self.act(Action::Propose {
+            number,
+            epoch,
+            source: me,
+            in_sync: members,
+            set_version: version,
+        });
+    }
+
+    // Who is to be in sync, by one step from those who are.
+    fn wanted_set(&mut self) -> MemberSet {
+        let (me, committed, end) = (self.config.me, self.committed, self.order.end());
+        let (least, has_witness) = (self.config.least_in_sync, self.config.has_witness);
+        let Some(source) = self.source() else { return MemberSet::NONE };
         // A witness that has removed the member that takes over would not let it.
         let takes_over = source.handing_over.filter(|it| it.told.is_some()).map(|it| it.to);
         let mut members = source.confirmed;
@@ -167,43 +191,22 @@ impl Core {
             }
         }
         debug_assert!(members.contains(me), "a source has what it has acknowledged");
+        let mut tells = false;
         if members.len() < source.confirmed.len() && members.len() < least {
             members = MemberSet(members.0 | source.confirmed.0);
-            if is_missed && !std::mem::replace(&mut source.told_too_few, true) {
-                self.tell(News::TooFewInSync);
-            }
+            tells = is_missed && !std::mem::replace(&mut source.told_too_few, true);
         } else if members == source.confirmed {
             source.told_too_few = false;
         }
-        let Some(source) = self.source() else { return };
         members = source.one_way(members, least);
         // Whoever may be the source elsewhere acknowledges without those who join here: nobody is to be promoted who lacks that.
         if !has_witness && source.may_be_elsewhere().is_some() {
             members = MemberSet(members.0 & source.confirmed.0);
         }
-        // The same set is asked for where somebody has come back who may have become the source at the witness.
-        let asks = has_witness && source.asks_for_doubted(proposals);
-        if members == source.confirmed && !asks {
-            return;
+        if tells {
+            self.tell(News::TooFewInSync);
         }
-        let number = proposals;
-        let (before, version) = (source.confirmed, set_version + 1);
-        source.change = Some(Change {
-            before,
-            members,
-            version,
-            number,
-            step: Step::Asking,
-            waits_for: MemberSet::NONE,
-        });
-        self.proposals = number;
-        self.act(Action::Propose {
-            number,
-            epoch,
-            source: me,
-            in_sync: members,
-            set_version: version,
-        });
+        members
     }
 
     // A member that is suspended is told first that it is in sync no more: nobody promotes it then for one that is. Where
