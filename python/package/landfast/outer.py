@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .fs import LandfastFile
+    from .file import LandfastFile
 
 __all__ = ["Packed", "Text"]
 

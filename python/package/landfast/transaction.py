@@ -26,7 +26,8 @@ from .names import Names
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .fs import LandfastFile, LandfastFileSystem
+    from .file import LandfastFile
+    from .fs import LandfastFileSystem
 
 __all__ = ["WholeFiles"]
 
