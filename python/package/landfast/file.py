@@ -1,23 +1,44 @@
-"""A file of the fsspec file system, which may get its name only when all of it is there."""
+"""A file of the fsspec file system, which may get its name only when all of it is there.
+
+Whatever a call on it raises, the file may lack a part from then on, and gets no name; but not what was no call for such a file,
+and has written nothing. A signal's handler raises anywhere, so what stands around the file tells it what passes by
+(:mod:`landfast.outer`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import os
 import secrets
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .names import refuse_ambiguous_target
-from .raw import RawFile
+from .raw import BeforeTheFile, RawFile
 
 if TYPE_CHECKING:
     from ._landfast import Client
     from .fs import LandfastFileSystem
 
-__all__ = ["LandfastFile"]
+__all__ = ["LandfastFile", "told"]
+
+
+def told(call: Callable[..., Any]) -> Any:
+    """A method that tells its object what it raises, by `_fail_by`."""
+
+    @functools.wraps(call)
+    def telling(self: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return call(self, *arguments, **options)
+        except BaseException as error:
+            self._fail_by(error)
+            raise
+
+    return telling
 
 
 class LandfastFile(io.IOBase):
@@ -44,6 +65,9 @@ class LandfastFile(io.IOBase):
         self._rest = rest
         self._failure: BaseException | None = None
         self._is_checked = False
+        self._around: Any = None
+        # A block that an exception ends closes its file while that is under way.
+        self._known = sys.exc_info()[1]
         if not self.autocommit:
             if "a" in mode or "r" in mode:
                 raise ValueError(f"a transaction writes whole files: mode {mode} is none of it")
@@ -52,13 +76,21 @@ class LandfastFile(io.IOBase):
             directory, slash, _ = rest.rpartition("/")
             self._rest = f"{directory}{slash}.landfast-{secrets.token_hex(8)}.part"
         self.raw = RawFile(client.open(self._rest, mode if self.autocommit else "xb"), mode, durable)
-        if self.raw.readable() and self.raw.writable():
-            self._buffered: Any = io.BufferedRandom(self.raw, buffer_size)
-        elif self.raw.writable():
-            self._buffered = io.BufferedWriter(self.raw, buffer_size)
-        else:
-            self._buffered = io.BufferedReader(self.raw, buffer_size)
-        self.size = self.raw._file.size() if "r" in mode else None
+        try:
+            if self.raw.readable() and self.raw.writable():
+                self._buffered: Any = io.BufferedRandom(self.raw, buffer_size)
+            elif self.raw.writable():
+                self._buffered = io.BufferedWriter(self.raw, buffer_size)
+            else:
+                self._buffered = io.BufferedReader(self.raw, buffer_size)
+            self.size = self.raw._file.size() if "r" in mode else None
+        except BaseException:
+            # A buffer may be larger than memory.
+            with contextlib.suppress(OSError):
+                self.raw.close()
+                if not self.autocommit:
+                    client.remove(self._rest)
+            raise
         self.blocksize = buffer_size
 
     def check(self) -> None:
@@ -81,23 +113,46 @@ class LandfastFile(io.IOBase):
         """Gives the file its name; called when the transaction ends well."""
         if self.autocommit:
             return
-        self.close()
+        # Its program knows of an exception that is under way, and has the file named all the same.
+        self._known = sys.exc_info()[1]
+        (self._around or self).close()
         if not self._is_checked:
             self._refuse_unfit()
-        self._client.rename(self._rest, self._final, replace="x" not in self.mode, durable=self._durable)
+        try:
+            self._client.rename(self._rest, self._final, replace="x" not in self.mode, durable=self._durable)
+        except OSError as error:
+            if error.filename == self._rest:
+                error.filename = self.path
+            raise
         self.autocommit = True
 
     def fail(self, error: BaseException) -> None:
         """Takes down that the file may lack a part: a transaction that has it then fails, unless it was discarded."""
         self._failure = self._failure or error
 
+    def hold(self, around: Any) -> None:
+        """Takes what is around an open file that gets its name later, and is closed with it.
+
+        A text that nobody else held any more would close itself, and the file, as if it were whole.
+        """
+        if not self.autocommit:
+            self._around = around
+
     def discard(self) -> None:
         """Removes the file; called when the transaction fails."""
         if self.autocommit:
             return
-        with contextlib.suppress(OSError):
-            self.close()
-        self._client.remove(self._rest)
+        try:
+            # What is around a file that was closed without it cannot empty itself.
+            with contextlib.suppress(OSError, ValueError):
+                (self._around or self).close()
+        finally:
+            with contextlib.suppress(OSError):
+                self.close()
+        client = self._client
+        if client.has_ended:
+            client, _ = self.fs._place(self.path)  # connects anew
+        client.remove(self._rest)
         self.autocommit = True
 
     def readable(self) -> bool:
@@ -109,17 +164,27 @@ class LandfastFile(io.IOBase):
     def seekable(self) -> bool:
         return True
 
+    # Where a file is read and written, a read empties the buffer first.
+
+    @told
     def read(self, length: int = -1) -> bytes:
         return self._buffered.read(length)
 
+    @told
     def read1(self, length: int = -1) -> bytes:
         return self._buffered.read1(length)
 
+    @told
     def readinto(self, buffer: Any) -> int:
         return self._buffered.readinto(buffer)
 
     def readline(self, size: int | None = -1) -> bytes:
-        return self._buffered.readline(-1 if size is None else size)
+        # Without `told`, as it is called most: that would cost a second call.
+        try:
+            return self._buffered.readline(-1 if size is None else size)
+        except BaseException as error:
+            self._fail_by(error)
+            raise
 
     def write(self, data: Any) -> int:
         try:
@@ -128,45 +193,43 @@ class LandfastFile(io.IOBase):
             self._fail_by(error)
             raise
 
+    @told
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self._failing():
-            return self._buffered.seek(offset, whence)
+        return self._buffered.seek(offset, whence)
 
+    @told
     def tell(self) -> int:
         return self._buffered.tell()
 
+    @told
     def truncate(self, size: int | None = None) -> int:
-        with self._failing():
-            return self._buffered.truncate(size)
+        return self._buffered.truncate(size)
 
+    @told
     def flush(self, force: bool = False) -> None:
         """Empties the buffer; the bytes are durable when the file is closed, or after :meth:`sync`."""
         del force
         if not self._buffered.closed:
-            with self._failing():
-                self._buffered.flush()
+            self._buffered.flush()
 
+    @told
     def sync(self) -> None:
         """Returns when everything written so far is durable."""
         self.flush()
-        with self._failing():
-            self.raw.sync()
+        self.raw.sync()
 
+    @told
     def close(self) -> None:
-        with self._failing():
-            self._buffered.close()
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._fail_by(error)
-            raise
+        if not self.autocommit and not self.closed:
+            error = sys.exc_info()[1]
+            if error is not None and error is not self._known:
+                self.fail(error)
+        self._around = self._known = None
+        self._buffered.close()
 
     def _fail_by(self, error: BaseException) -> None:
-        # What is no call for such a file has written nothing.
-        if not isinstance(error, (TypeError, ValueError)):
+        # Not what is derived of them: a signal's handler may raise that.
+        if type(error) not in REFUSALS:
             self.fail(error)
 
     @property
@@ -189,3 +252,15 @@ class LandfastFile(io.IOBase):
 
     def __repr__(self) -> str:
         return f"<landfast.fs.LandfastFile {self.path} {self.mode}>"
+
+
+# What Python's own classes raise, and RawFile, of a call that is none for such a file, before they write anything.
+REFUSALS = (
+    TypeError,
+    ValueError,
+    BufferError,
+    UnicodeEncodeError,
+    UnicodeDecodeError,
+    io.UnsupportedOperation,
+    BeforeTheFile,
+)

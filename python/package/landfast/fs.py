@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import os
 import shutil
 import threading
@@ -457,7 +458,7 @@ class LandfastFileSystem(AbstractFileSystem):
         Move(self, path1, path2, recursive).carry_out()
 
     def start_transaction(self) -> WholeFiles:
-        if self._intrans:
+        if self._intrans or self.transaction.has_begun:
             raise RuntimeError("a transaction is under way: end it first")
         self._transaction = self.transaction_type(self)
         self._transaction.start()
@@ -505,20 +506,35 @@ class LandfastFileSystem(AbstractFileSystem):
         compression: str | None = None,
         **options: Any,
     ) -> Any:
+        binary = mode if "b" in mode else mode.replace("t", "") + "b"
+        text: dict[str, Any] = {}
         if "b" not in mode:
             text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
-            binary = mode.replace("t", "") + "b"
-            return Text(self.open(path, binary, block_size, cache_options, compression, **options), **text)
+            io.TextIOWrapper(io.BytesIO(), **text)
+        codec = None if compression is None else get_compression(path, compression)
+        # What can be refused was, before a file is emptied.
         if self._intrans or options.get("autocommit", True):
-            file = super().open(path, mode, block_size, cache_options, **options)
+            file = super().open(path, binary, block_size, cache_options, **options)
         else:
             # Outside a transaction the caller gives it its name.
-            file = self._open(self._strip_protocol(path), mode, block_size, cache_options=cache_options, **options)
-        if compression is None:
-            return file
-        # Around the file that a transaction has: fsspec of 2024 gives it the compressor, which it cannot commit.
-        packer = compr[get_compression(path, compression)](file, mode=mode[0])
-        return packer if "r" in mode else Packed(packer, file)
+            file = self._open(self._strip_protocol(path), binary, block_size, cache_options=cache_options, **options)
+        around: Any = file
+        try:
+            if codec is not None:
+                # Around the file that a transaction has: fsspec of 2024 gives it the compressor, which it cannot commit.
+                packer = compr[codec](file, mode=binary[0])
+                around = packer if "r" in binary else Packed(packer, file)
+            if "b" not in mode:
+                around = io.TextIOWrapper(around, **text) if binary == "rb" else Text(around, file, **text)
+        except BaseException:
+            # Nobody gets it, so nobody else can close it.
+            with contextlib.suppress(OSError):
+                file.discard()
+            with contextlib.suppress(OSError):
+                file.close()
+            raise
+        file.hold(around)
+        return around
 
     def _open(
         self,

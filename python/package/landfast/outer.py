@@ -1,9 +1,15 @@
-"""What stands around a file that is written, text or a compressor: closing it closes the file, and what failed is the file's."""
+"""What stands around a file that is written, text or a compressor: closing it closes the file, and what failed is the file's.
+
+A compressor has taken bytes that are not in the file yet, and so has text. What a signal's handler raises between the two, no method
+of the file sees. Therefore each call that may hand something on tells the file itself (:func:`landfast.file.told`).
+"""
 
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
+
+from .file import told
 
 if TYPE_CHECKING:
     from .file import LandfastFile
@@ -11,7 +17,35 @@ if TYPE_CHECKING:
 __all__ = ["Packed", "Text"]
 
 
-class Packed(io.BufferedIOBase):
+class _Outer:
+    """What both have of the file."""
+
+    _file: LandfastFile
+
+    def fail(self, error: BaseException) -> None:
+        self._file.fail(error)
+
+    def _fail_by(self, error: BaseException) -> None:
+        self._file._fail_by(error)
+
+    def commit(self) -> None:
+        """See :meth:`LandfastFile.commit`: the name is that of all that was written, and the file is closed."""
+        self._file.commit()
+
+    def discard(self) -> None:
+        """See :meth:`LandfastFile.discard`."""
+        self._file.discard()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self.fail(error)
+        self.close()
+
+
+class Packed(_Outer, io.BufferedIOBase):
     """A compressor over a file. Those of Python leave their file open, and its last error to nobody."""
 
     def __init__(self, packer: Any, file: LandfastFile) -> None:
@@ -23,24 +57,30 @@ class Packed(io.BufferedIOBase):
             raise AttributeError(name)  # the constructor has not ended
         return getattr(self._packer, name)
 
-    def fail(self, error: BaseException) -> None:
-        self._file.fail(error)
-
     def writable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return bool(self._packer.seekable())
 
+    @told
     def write(self, data: Any) -> int:
         return self._packer.write(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._packer.seek(offset, whence)
+        try:
+            return self._packer.seek(offset, whence)
+        except BaseException as error:
+            # gzip refuses to go back by an error without a number; what the file raises the file knows.
+            if type(error) is not OSError or error.errno is not None:
+                self._fail_by(error)
+            raise
 
+    @told
     def tell(self) -> int:
         return self._packer.tell()
 
+    @told
     def flush(self) -> None:
         if not self.closed:
             self._packer.flush()
@@ -61,17 +101,31 @@ class Packed(io.BufferedIOBase):
         file = self.__dict__.get("_file")
         return file is None or file.closed
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self.fail(error)
-        self.close()
+
+class Text(_Outer, io.TextIOWrapper):
+    """Text over a file that is written, or over a compressor. Reading, too, hands on what was written before it."""
+
+    def __init__(self, under: Any, file: LandfastFile, **text: Any) -> None:
+        self._file = file
+        super().__init__(under, **text)
+
+    def write(self, text: str) -> int:
+        # Without `told`, as it is called most.
+        try:
+            return _write(self, text)
+        except BaseException as error:
+            self._fail_by(error)
+            raise
+
+    flush = told(io.TextIOWrapper.flush)
+    seek = told(io.TextIOWrapper.seek)
+    tell = told(io.TextIOWrapper.tell)
+    truncate = told(io.TextIOWrapper.truncate)
+    read = told(io.TextIOWrapper.read)
+    readline = told(io.TextIOWrapper.readline)
+    reconfigure = told(io.TextIOWrapper.reconfigure)
+    detach = told(io.TextIOWrapper.detach)
+    close = told(io.TextIOWrapper.close)
 
 
-class Text(io.TextIOWrapper):
-    """Text over a file, or over a :class:`Packed` one."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        fail = getattr(self.buffer, "fail", None)
-        if error is not None and fail is not None:
-            fail(error)
-        self.close()
+_write = io.TextIOWrapper.write
