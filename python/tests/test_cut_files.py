@@ -239,6 +239,44 @@ def test_a_file_is_whole_that_is_written_while_an_earlier_exception_is_handled(m
     assert moved.found() == {name: "new" for name in "abc"}
 
 
+def test_a_file_that_failed_and_was_left_open_is_named_by_what_failed(moved, monkeypatch):
+    with pytest.raises(OSError, match="may lack a part.*full") as caught, moved.fs.transaction:
+        file = moved.fs.open("/data/file", "w", compression="gzip")
+        with monkeypatch.context() as patch:
+            patch.setattr(LandfastFile, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+            with pytest.raises(OSError):
+                file.write(some(file, 1 << 20))
+    assert caught.value.errno == errno.ENOSPC and moved.found() == {} and parts(moved) == []
+
+
+@pytest.mark.parametrize("compression", ["gzip", "bz2", "xz", "zip"])
+@pytest.mark.parametrize("mode", ["b", "t"])
+def test_a_compressed_file_that_was_read_and_closed_is_open_no_more(moved, compression, mode):
+    fs = moved.fs
+    with fs.open("/data/file", f"w{mode}", compression=compression) as file:
+        file.write("1\n2\n3\n" if mode == "t" else b"1\n2\n3\n")
+    with fs.open("/data/file", f"r{mode}", compression=compression) as old:
+        lines = list(old)
+        old.seek(0)
+        assert (old.readline(), old.read(1), old.tell() > 0) == (lines[0], lines[1][:1], True)
+        if mode == "b":
+            buffer = bytearray(3)
+            assert old.readinto(buffer) == 3 and buffer == b"\n3\n" and old.read1() == b""
+    assert old.closed
+    with fs.transaction, fs.open("/data/file", f"w{mode}", compression=compression) as file:
+        file.writelines(lines * 2)
+    with fs.open("/data/file", f"r{mode}", compression=compression) as new:
+        assert list(new) == lines * 2
+    fs.rm("/data/file")
+    assert moved.found() == {}
+    # Nor is one that cannot be read.
+    moved.lay({"zip": "no archive"})
+    with pytest.raises(zipfile.BadZipFile) as caught:
+        fs.open("/data/zip", compression="zip")
+    fs.rm("/data/zip")
+    assert moved.found() == {} and caught
+
+
 @pytest.mark.parametrize("way", OURS)
 def test_a_file_that_an_exception_left_behind_is_still_open(moved, way):
     moved.lay({"file": "old and whole"})

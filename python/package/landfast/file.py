@@ -97,17 +97,17 @@ class LandfastFile(io.IOBase):
         """Raises what :meth:`commit` would, as far as it can be known."""
         if self.autocommit:
             return
-        self._refuse_unfit()
+        refuse_ambiguous_target(self._client, self._final, self.path)
         if "x" in self.mode and self.fs.exists(self.path):
             raise FileExistsError(17, "the name exists already", self.path)
         self._client.check_replaceable(self._final)
         self._is_checked = True
 
-    def _refuse_unfit(self) -> None:
+    def refuse_cut(self) -> None:
+        """Raises if the file may lack a part."""
         if self._failure is not None:
             number = getattr(self._failure, "errno", None) or errno.EIO
             raise OSError(number, f"it may lack a part of what was written: {self._failure!r}", self.path) from self._failure
-        refuse_ambiguous_target(self._client, self._final, self.path)
 
     def commit(self) -> None:
         """Gives the file its name; called when the transaction ends well."""
@@ -116,8 +116,9 @@ class LandfastFile(io.IOBase):
         # Its program knows of an exception that is under way, and has the file named all the same.
         self._known = sys.exc_info()[1]
         (self._around or self).close()
+        self.refuse_cut()
         if not self._is_checked:
-            self._refuse_unfit()
+            refuse_ambiguous_target(self._client, self._final, self.path)
         try:
             self._client.rename(self._rest, self._final, replace="x" not in self.mode, durable=self._durable)
         except OSError as error:

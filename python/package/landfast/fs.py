@@ -35,7 +35,7 @@ from ._landfast import Client
 from .file import LandfastFile
 from .moves import Move
 from .names import Names, Plan, fold, refuse_ambiguous, refuse_equal
-from .outer import Packed, Text
+from .outer import Packed, Text, Unpacked
 from .raw import BUFFER_SIZE
 from .transaction import WholeFiles
 
@@ -523,7 +523,7 @@ class LandfastFileSystem(AbstractFileSystem):
             if codec is not None:
                 # Around the file that a transaction has: fsspec of 2024 gives it the compressor, which it cannot commit.
                 packer = compr[codec](file, mode=binary[0])
-                around = packer if "r" in binary else Packed(packer, file)
+                around = (Unpacked if "r" in binary else Packed)(packer, file)
             if "b" not in mode:
                 around = io.TextIOWrapper(around, **text) if binary == "rb" else Text(around, file, **text)
         except BaseException:

@@ -1,4 +1,4 @@
-"""What stands around a file that is written, text or a compressor: closing it closes the file, and what failed is the file's.
+"""What stands around a file, text or a compressor: closing it closes the file, and what failed in writing is the file's.
 
 A compressor has taken bytes that are not in the file yet, and so has text. What a signal's handler raises between the two, no method
 of the file sees. Therefore each call that may hand something on tells the file itself (:func:`landfast.file.told`).
@@ -14,7 +14,7 @@ from .file import told
 if TYPE_CHECKING:
     from .file import LandfastFile
 
-__all__ = ["Packed", "Text"]
+__all__ = ["Packed", "Text", "Unpacked"]
 
 
 class _Outer:
@@ -45,8 +45,8 @@ class _Outer:
         self.close()
 
 
-class Packed(_Outer, io.BufferedIOBase):
-    """A compressor over a file. Those of Python leave their file open, and its last error to nobody."""
+class _OverFile(io.BufferedIOBase):
+    """A compressor and its file: gzip and zip leave theirs open, and the server takes it for used."""
 
     def __init__(self, packer: Any, file: LandfastFile) -> None:
         self._packer = packer
@@ -57,11 +57,51 @@ class Packed(_Outer, io.BufferedIOBase):
             raise AttributeError(name)  # the constructor has not ended
         return getattr(self._packer, name)
 
-    def writable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return bool(self._packer.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._packer.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._packer.tell()
+
+    @property
+    def closed(self) -> bool:
+        file = self.__dict__.get("_file")
+        return file is None or file.closed
+
+
+class Unpacked(_OverFile):
+    """What a compressor reads of a file."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._packer.read(-1 if size is None else size)
+
+    def read1(self, size: int = -1) -> bytes:
+        # Not all that register with fsspec have it.
+        return getattr(self._packer, "read1", self._packer.read)(size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._packer.readline(-1 if size is None else size)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._packer.close()
+        finally:
+            self._file.close()
+
+
+class Packed(_Outer, _OverFile):
+    """A compressor over a file that is written. The last error of those of Python would be nobody's."""
+
+    def writable(self) -> bool:
+        return True
 
     @told
     def write(self, data: Any) -> int:
@@ -95,11 +135,6 @@ class Packed(_Outer, io.BufferedIOBase):
             raise
         finally:
             self._file.close()
-
-    @property
-    def closed(self) -> bool:
-        file = self.__dict__.get("_file")
-        return file is None or file.closed
 
 
 class Text(_Outer, io.TextIOWrapper):

@@ -81,6 +81,8 @@ class WholeFiles(Transaction):
         """Raises what can be known before the first file gets its name."""
         files = [file for file in self.files if not file.autocommit]
         for file in files:
+            # Before: what failed may have left it open.
+            file.refuse_cut()
             if not file.closed:
                 # What is around it, a text or a compressor, may hold a part of it back.
                 raise OSError(errno.EBUSY, "it is still open: close it before the transaction ends", file.path)
