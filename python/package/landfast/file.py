@@ -67,7 +67,7 @@ class LandfastFile(io.IOBase):
         self._is_checked = False
         self._around: Any = None
         # A block that an exception ends closes its file while that is under way.
-        self._known = sys.exc_info()[1]
+        self._known = None if self.autocommit else sys.exc_info()[1]
         if not self.autocommit:
             if "a" in mode or "r" in mode:
                 raise ValueError(f"a transaction writes whole files: mode {mode} is none of it")
