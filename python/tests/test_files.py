@@ -38,6 +38,20 @@ def test_arrays_are_written_and_filled_in_their_place(client):
     client.remove("array.bin")
 
 
+def test_an_offset_that_no_file_has_is_an_error_and_no_panic(client):
+    with client.open("far.bin", "w+b") as file:
+        for offset in (2**64 - 1, 2**64 - 10, 2**63):
+            with pytest.raises(OSError):
+                file.write_at(offset, bytes(20))
+            with pytest.raises(OSError):
+                file.read_at(offset, 20)
+            with pytest.raises(OSError):
+                file.write_at(offset, bytes(20 << 20))
+        assert file.size() == 0
+        file.write_at(0, b"goes on")
+    client.remove("far.bin")
+
+
 def test_an_error_is_the_one_of_a_local_file(client):
     with pytest.raises(FileNotFoundError) as caught:
         client.open("no/such/file")

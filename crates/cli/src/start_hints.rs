@@ -27,7 +27,7 @@ pub(crate) fn of(error: &StartError) -> Option<&'static str> {
         },
         StartError::ConfigRdmaListen { source, .. } => of_engine(source),
         StartError::ConfigCapture { .. } => {
-            Some("the file of --pcap is made anew: can its directory be written to?")
+            Some("--pcap takes a file that can be made anew, or a pipe that somebody reads")
         }
         StartError::HostDescriptors { .. } => {
             Some("raise the hard limit of open files: ulimit -Hn, or LimitNOFILE= of the service")

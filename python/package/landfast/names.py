@@ -203,7 +203,8 @@ def refuse_ambiguous(client: Client, path: str, shown: str, number: int = errno.
         spelled = _spelling(client, f"{above}/{name}" if above else name)
         if spelled is None or spelled.rsplit("/", 1)[-1] != name:
             there = [entry["name"] for entry in client.list(above)]
-            if name not in there and sum(fold(one) == fold(name) for one in there) > 1:
+            alike = [one for one in there if fold(one) == fold(name)]
+            if name not in there and len(alike) > 1 and sum(_takes(client, above, name, one) for one in alike) > 1:
                 why = "several names there differ from it by case alone: spell it as one of them"
                 raise OSError(number, why, shown)
         if spelled is None:
@@ -219,6 +220,21 @@ def refuse_ambiguous_target(client: Client, path: str, shown: str) -> None:
         if _spelling(client, path) is None:
             return
     refuse_ambiguous(client, path, shown, errno.EEXIST)
+
+
+def _takes(client: Client, above: str, name: str, other: str) -> bool:
+    """Whether the server takes two names for one; both of them may be there."""
+    try:
+        probe = _Probe(client, above)
+    except OSError:
+        return True  # nothing can be made there, so it cannot be asked
+    try:
+        probe.takes((name,))
+        return not probe.takes((other,))
+    except OSError:
+        return True
+    finally:
+        probe.remove()
 
 
 def _meeting(source: str, target: str) -> FileExistsError:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ._landfast import File
 
 
+class BeforeTheFile(OSError):
+    """A position lies before the first byte of the file: `zipfile` asks so whether an archive is there."""
+
+
 class RawFile(io.RawIOBase):
     """An unbuffered file with a position.
 
@@ -59,7 +63,7 @@ class RawFile(io.RawIOBase):
         elif whence != os.SEEK_SET:
             raise ValueError(f"whence {whence}: choose 0, 1 or 2")
         if offset < 0:
-            raise OSError(errno.EINVAL, f"position {offset} lies before the file", self.name)
+            raise BeforeTheFile(errno.EINVAL, f"position {offset} lies before the file", self.name)
         self._position = offset
         return offset
 

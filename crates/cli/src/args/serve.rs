@@ -117,7 +117,8 @@ pub(crate) struct Serve {
     /// user of --run-as. No address is taken and nothing is changed; a server of the same config may run meanwhile
     #[arg(long)]
     pub(crate) check: bool,
-    /// Write all RDMA traffic to a capture file that tshark and Wireshark read; it lies outside of the shares
+    /// Write all RDMA traffic to a capture file that tshark and Wireshark read; it lies outside of the shares, and may be
+    /// a pipe that somebody reads
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]

@@ -69,7 +69,8 @@ impl File {
                     break;
                 }
                 let piece = self.submit_read(at, chunk.len(), loan).await?;
-                at += as_u64(chunk.len());
+                // Behind the last offset there is nothing: the server refuses it.
+                at = at.saturating_add(as_u64(chunk.len()));
                 window.push_back((chunk, piece));
                 next = chunks.next();
             }
@@ -164,7 +165,8 @@ impl File {
                     break;
                 }
                 let piece = self.submit_write(at, chunk, flags, loan).await?;
-                at += as_u64(chunk.len());
+                // Behind the last offset there is nothing: the server refuses it.
+                at = at.saturating_add(as_u64(chunk.len()));
                 window.push_back((chunk.len(), piece));
                 next = chunks.next();
             }

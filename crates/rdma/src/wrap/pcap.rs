@@ -22,7 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use basics::Clock;
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags};
+use rustix::fs::{accessat, fcntl_getfl, fcntl_setfl, flock};
+use rustix::io::Errno;
 
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
 use crate::interface::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
@@ -41,11 +43,21 @@ impl<P: Provider> Pcap<P> {
     /// not start leaves it.
     ///
     /// # Errors
-    /// The file cannot be opened, is neither empty nor a capture, or another process captures into it.
+    /// The file cannot be opened, is neither empty nor a capture, or another process captures into it; nobody reads the
+    /// pipe that it is.
     pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
         let mut options = OpenOptions::new();
         options.create(true).write(true).truncate(false).mode(OWNER_ALONE);
-        let file = options.open(path)?;
+        // The open of a pipe would wait for its reader, and no signal would end that.
+        options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(number) if number == Errno::NXIO.raw_os_error() => {
+                io::Error::other("nobody reads the pipe: start its reader first")
+            }
+            _ => error,
+        })?;
+        let flags = fcntl_getfl(&file).map_err(io::Error::from)?;
+        fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(io::Error::from)?;
         let metadata = file.metadata()?;
         if metadata.is_file() {
             check_content(path, &metadata)?;
@@ -60,7 +72,7 @@ impl<P: Provider> Pcap<P> {
     }
 
     /// Looks whether [`Pcap::create`] would take a file, and makes and changes nothing: another process may capture
-    /// into it.
+    /// into it. Nor does it tell whether somebody reads a pipe, whose reader would see that end.
     ///
     /// # Errors
     /// The file could not be opened or made, or is neither empty nor a capture.
@@ -75,7 +87,7 @@ impl<P: Provider> Pcap<P> {
             }
             found => found?,
         };
-        // The open of a pipe waits for its reader.
+        // A pipe that was opened and closed has ended for its reader.
         if found.is_file() || found.is_dir() {
             OpenOptions::new().write(true).open(path)?;
             check_content(path, &found)?;

@@ -148,6 +148,40 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_into_a_pipe_that_nobody_reads_is_refused_at_once() {
+        use std::io::Read as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let alone = Pcap::create(SoftProvider, &pipe).unwrap_err();
+        assert!(alone.to_string().contains("nobody reads"), "{alone}");
+
+        let end = pipe.clone();
+        let reader = std::thread::spawn(move || {
+            let mut captured = Vec::new();
+            std::fs::File::open(end).unwrap().read_to_end(&mut captured).map(|_| captured)
+        });
+        let capture = loop {
+            if let Ok(capture) = Pcap::create(SoftProvider, &pipe) {
+                break capture;
+            }
+            std::thread::yield_now();
+        };
+        let config = QpConfig::default();
+        drop(Pair::of(&SoftProvider, &capture, config, config));
+        drop(capture);
+        assert!(reader.join().unwrap().unwrap().len() > 24);
+    }
+
+    #[test]
     fn tshark_dissects_a_capture_down_to_the_operations() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rdma.pcap");
