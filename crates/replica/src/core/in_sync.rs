@@ -120,9 +120,10 @@ impl Core {
     }
 
     pub(super) fn set_is_stored(&mut self, number: u64) {
+        let now = self.now;
         let Some(source) = self.source() else { return };
         let Some(change) = source.change.as_mut().filter(|it| it.number == number) else { return };
-        change.step = Step::Stored;
+        change.step = Step::Stored(now);
         if source.told.version != change.version {
             self.tell_set();
         }
@@ -241,8 +242,8 @@ impl Core {
                 self.store_set();
                 return;
             }
-            Step::Stored if change.waits_for.iter().all(gone) => {}
-            Step::Asking | Step::Telling(_) | Step::Storing | Step::Stored => return,
+            Step::Stored(_) if change.waits_for.iter().all(gone) => {}
+            Step::Asking | Step::Telling(_) | Step::Storing | Step::Stored(_) => return,
         }
         source.confirmed = after;
         source.change = None;
@@ -261,16 +262,20 @@ impl Core {
         self.commit();
     }
 
-    // Who leaves and does not say that it has stored it is waited for as long as somebody who is silent.
+    // Who was told and does not say that it has stored it is waited for as long as somebody who is silent: a change holds up all
+    // others. It comes back, and is told anew.
     pub(super) fn leave_silent(&mut self) {
         let (now, silence) = (self.now, self.config.silence_ns);
         let Some(source) = self.source() else { return };
         let Some(change) = &source.change else { return };
-        let Step::Telling(since) = change.step else { return };
+        let (since, silent) = match change.step {
+            Step::Telling(since) => (since, MemberSet(change.leaves().0 & change.waits_for.0)),
+            Step::Stored(since) => (since, change.waits_for),
+            Step::Asking | Step::Storing => return,
+        };
         if now.saturating_sub(since) <= silence {
             return;
         }
-        let silent = MemberSet(change.leaves().0 & change.waits_for.0);
         let left: Vec<Peer> = source
             .peers
             .iter()

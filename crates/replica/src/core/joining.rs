@@ -29,6 +29,11 @@ impl Greeting {
         matches!(self.stage, Stage::Noting(_))
     }
 
+    /// Whether it gets copies, which make its volumes a mixture for a while.
+    pub(super) fn gets_copies(&self) -> bool {
+        matches!(self.stage, Stage::Noting(decision) if decision.copies)
+    }
+
     /// Whether it is told from where the member goes on, and who was in sync then.
     pub(super) fn is_told(&self) -> bool {
         matches!(self.stage, Stage::Told(_))
@@ -192,16 +197,18 @@ impl Core {
     pub(super) fn go_on_greeting(&mut self, member: MemberId) {
         let (stored, has_witness) = (self.maps_stored, self.config.has_witness);
         let Some(source) = self.source() else { return };
-        // Copies would make it a mixture, though it is the source at the witness, and nobody else can be: who was away in sync may
-        // have been promoted there.
-        let was_in_sync = source.unseen.contains(member) || source.confirmed.contains(member);
+        let is_unseen = source.unseen.contains(member);
+        let is_confirmed = source.confirmed.contains(member);
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };
         let is_stored = stored >= other.dirty_ordered;
         let Link::Greeting(peer, greeting) = &mut other.link else { return };
         let Stage::Noting(decision) = greeting.stage else { return };
-        let is_doubted = has_witness && was_in_sync && !greeting.is_agreed;
+        // Copies would make it a mixture, though it is the source at the witness, and nobody else can be: who was away in sync may
+        // have been promoted there.
+        let may_be_source = is_unseen || (is_confirmed && decision.copies);
+        let is_doubted = has_witness && may_be_source && !greeting.is_agreed;
         if !is_stored || is_doubted {
             return;
         }

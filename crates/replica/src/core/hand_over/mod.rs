@@ -131,12 +131,15 @@ impl Source {
     /// Whether somebody has come back who may have become the source at the witness; the proposal of this number asks for all
     /// of them.
     pub(super) fn asks_for_doubted(&mut self, number: u64) -> bool {
-        let doubted = MemberSet(self.unseen.0 | self.confirmed.0);
+        let (unseen, confirmed) = (self.unseen, self.confirmed);
         let mut asks = false;
-        for other in self.peers.iter_mut().filter(|other| doubted.contains(other.member)) {
+        for other in &mut self.peers {
+            let (is_unseen, is_confirmed) =
+                (unseen.contains(other.member), confirmed.contains(other.member));
             if let Link::Greeting(_, greeting) = &mut other.link
                 && greeting.is_decided()
                 && !greeting.is_agreed
+                && (is_unseen || (is_confirmed && greeting.gets_copies()))
             {
                 greeting.asked = Some(number);
                 asks = true;

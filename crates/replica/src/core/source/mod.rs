@@ -93,8 +93,8 @@ pub(super) enum Step {
     Telling(u64),
     /// This member stores it.
     Storing,
-    /// It is stored here, and all are told.
-    Stored,
+    /// It is stored here, and all are told; since then.
+    Stored(u64),
 }
 
 /// What members may be told of who is in sync.

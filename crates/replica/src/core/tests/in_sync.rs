@@ -159,9 +159,8 @@ fn a_member_that_leaves_while_it_begins_to_follow_is_waited_for_too() {
     assert_eq!(stored(&knows).unwrap().in_sync, MemberSet::of(ME));
 }
 
-#[test]
-fn who_may_not_be_left_behind_follows_again_once_the_witness_says_who_is_the_source() {
-    let (mut core, peer) = source_of_two();
+/// A member that is back, in sync still, as its source cannot leave it behind, on a connection of its own.
+fn is_back(core: &mut Core, peer: Peer, is_consistent: bool) -> (Peer, Vec<Action>) {
     (core.config.has_witness, core.config.least_in_sync) = (true, 2);
     let told = core.step(12, Event::Lost(peer));
     assert!(told.contains(&Action::Tell(News::TooFewInSync)), "{told:?}");
@@ -169,12 +168,45 @@ fn who_may_not_be_left_behind_follows_again_once_the_witness_says_who_is_the_sou
     let peer = Peer { connection: 6, ..peer };
     core.step(13, Event::Dialed(peer));
     let history = core.label().history.clone();
-    let asked = core.step(13, Event::Said(peer, has_all(history, Lsn(2 * LEN))));
-    assert!(
-        !follows(&asked),
-        "copies would make it a mixture, though it may be the source: {asked:?}"
-    );
+    let Message::Here { history, end, applied, bound, recent, recent_from, .. } =
+        has_all(history, Lsn(2 * LEN))
+    else {
+        unreachable!()
+    };
+    let here = Message::Here { history, end, applied, bound, is_consistent, recent, recent_from };
+    let told = core.step(13, Event::Said(peer, here));
+    (peer, told)
+}
+
+#[test]
+fn who_was_away_in_sync_gets_copies_once_the_witness_says_who_is_the_source() {
+    let (mut core, peer) = source_of_two();
+    let (_, asked) = is_back(&mut core, peer, false);
+    assert!(!follows(&asked), "it may be the source, and would be a mixture: {asked:?}");
     assert_eq!(proposed(&asked), Some(MemberSet(0b11)));
     let told = core.step(14, Event::Proposed { number: proposal(&asked), is_taken: true });
     assert!(follows(&told), "{told:?}");
+}
+
+#[test]
+fn who_was_away_in_sync_and_has_everything_follows_though_no_witness_answers() {
+    let (mut core, peer) = source_of_two();
+    let (_, told) = is_back(&mut core, peer, true);
+    assert!(follows(&told), "{told:?}");
+    assert_eq!(proposed(&told), None);
+}
+
+#[test]
+fn a_member_that_joins_and_stores_nothing_holds_up_no_other_change_longer_than_a_silent_one() {
+    let mut core = source();
+    let peer = Peer { member: SOURCE.member, connection: 5 };
+    let asked = joins(&mut core, peer);
+    let taken = core.step(9, Event::Proposed { number: proposal(&asked), is_taken: true });
+    core.step(10, Event::LabelStored(ordered_label(&taken)));
+    let later = 11 + config().silence_ns;
+    core.step(later, Event::Said(peer, Message::Alive));
+    let ends = core.step(later, Event::Tick);
+    assert!(ends.contains(&Action::Disconnect(peer)), "{ends:?}");
+    let left = core.step(later, Event::Lost(peer));
+    assert_eq!(proposed(&left), Some(MemberSet::of(ME)), "it counts, and is gone: {left:?}");
 }
