@@ -357,9 +357,9 @@ const ESHUTDOWN: i32 = 108;
 const VERIFIED: u64 = 4 << 20;
 /// How long a change of roles is waited for.
 const WAIT: Duration = Duration::from_secs(60);
-/// A member is suspended, and too few would be in sync without it.
-const STAYS_IN_SYNC: &str = "the member is suspended, but stays in sync, as fewer than least_in_sync would be without it: it is \
-sent to until another takes its place, or least_in_sync is less";
+/// A member is suspended, and too few would be in sync without it, or it has not stored yet that it is not.
+const STAYS_IN_SYNC: &str = "the member is suspended, but still in sync: where fewer than least_in_sync would be without it, it \
+is sent to until another takes its place, or least_in_sync is less; where the members are slow, status says when it has left";
 /// How long a member that is suspended may take to leave the set in sync.
 const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// A denial is of interest for so many events.
