@@ -44,7 +44,7 @@ pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     answer::answer(call, &admission, (&open, &metadata), (granted, durable), out);
     if let Some(reservation) = admission.reservation.take() {
-        reservation.settle(&open);
+        open.settle_create(reservation);
     }
     Ok(NtStatus::SUCCESS)
 }
