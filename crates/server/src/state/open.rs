@@ -28,7 +28,7 @@ use tree::{Entry, Enumeration, ShareError, SharePath};
 
 use super::account::Hold;
 use super::changes::{Change, Read};
-use super::creates::{CreateKey, Creates};
+use super::creates::{CreateKey, Creates, Reservation};
 use super::durable_opens::{DurableOpens, Listed};
 use super::lease::Owner;
 use super::lock_sequence::{LockCopies, LockSequences};
@@ -309,6 +309,19 @@ impl Open {
     pub(crate) fn set_used(&self, creates: &Creates<Self>) {
         if self.may_repeat() && self.may_repeat.swap(false, Ordering::AcqRel) {
             self.forget_create(creates);
+        }
+    }
+
+    /// A copy of its CREATE finds it from now on, unless it has been used, closed or handed over by now.
+    pub(crate) fn settle_create(self: &Arc<Self>, create: Reservation<Self>) {
+        let is_over = || !self.may_repeat() || self.life.load(Ordering::Acquire) == HANDED_OVER;
+        create.settle(self, is_over);
+    }
+
+    /// A copy of its CREATE finds it instead of the object that stood for it before.
+    pub(crate) fn take_create_from(self: &Arc<Self>, old: &Self, creates: &Creates<Self>) {
+        if let Some(key) = self.origin.key().filter(|_| old.may_repeat()) {
+            creates.replace(key, old, self, || !self.may_repeat());
         }
     }
 

@@ -282,9 +282,10 @@ impl Restorer<'_> {
             open.lock_sequences().set_done(done);
         }
         if let Some(key) = open.origin.key() {
-            self.files.creates.replace(key, &open);
+            self.files.creates.restore(key, &open);
         }
         self.files.orphans.adopt_restored(open).map_err(|open| {
+            open.set_used(&self.files.creates);
             let (key, is_directory) = (found.key, found.is_directory);
             open.node.fail(serial, &self.files.put_off, move |name| {
                 name.share.remove(name.leave, &name.path, key, is_directory)

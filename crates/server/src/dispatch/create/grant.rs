@@ -2,11 +2,13 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9.6 to §3.3.5.9.11; MS-FSA §2.1.5.18.
 
+use std::io;
 use std::sync::Arc;
 
 use smb::FileId;
 use smb::create::LeaseKey;
 use tracing::warn;
+use tree::MayWait;
 
 use super::admit::Admission;
 use super::open::persist_opened;
@@ -15,9 +17,10 @@ use crate::dispatch::break_notice::Client;
 use crate::dispatch::call::Call;
 use crate::state::Open;
 use crate::state::caching::{Caching, Intent};
+use crate::state::durable_opens::DurableOpens;
 use crate::state::holder::{Courier, Holder};
 use crate::state::lease::{Granted, Owner};
-use crate::state::open::Durable;
+use crate::state::open::{Durable, Ended};
 use crate::state::persistent;
 use crate::state::serial::OpenSerial;
 
@@ -88,26 +91,14 @@ async fn write_down(
     durable: Durable,
     granted: Option<Granted>,
 ) -> Option<Durable> {
-    let noted = Arc::clone(open);
+    let (noted, opens) = (Arc::clone(open), Arc::clone(&call.core.files.durable_opens));
+    // A change through the open: who closes it waits until it is over, and then the log forgets the open before others get
+    // in. Of an open that is closed already the log learns nothing.
     let work = move |may_wait| {
-        let journal = noted.tree.share().and_then(|share| share.journal(may_wait));
-        let nobody = || std::io::Error::other("nobody in particular has opened it");
-        let journal = journal.ok_or_else(nobody)?;
-        // Nobody renames it before it is noted.
-        let _names = journal.hold_names();
-        let note = persistent::note(&noted, durable, granted).ok_or_else(nobody)?;
-        if note.identity.is_none() {
-            return Err(std::io::Error::other(
-                "its file system knows nothing that tells it from a later one",
-            ));
-        }
-        // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
-        persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
-        journal.open_durably(note)?;
-        if let Some(share) = noted.tree.share() {
-            persistent::check_note(&noted, share, may_wait);
-        }
-        Ok(())
+        noted.change_blocking(|begun| {
+            begun.map_err(|Ended| io::Error::other("it has ended"))?;
+            note_durably(&noted, durable, granted, &opens, may_wait)
+        })
     };
     match call.waiting(work).await {
         Ok(Ok(())) => Some(durable),
@@ -119,6 +110,34 @@ async fn write_down(
         }
         Err(_) => None,
     }
+}
+
+// From here on the open is a persistent one.
+fn note_durably(
+    open: &Arc<Open>,
+    durable: Durable,
+    granted: Option<Granted>,
+    opens: &Arc<DurableOpens<Open>>,
+    may_wait: MayWait,
+) -> io::Result<()> {
+    let journal = open.tree.share().and_then(|share| share.journal(may_wait));
+    let nobody = || io::Error::other("nobody in particular has opened it");
+    let journal = journal.ok_or_else(nobody)?;
+    // Nobody renames it before it is noted.
+    let _names = journal.hold_names();
+    let note = persistent::note(open, durable, granted).ok_or_else(nobody)?;
+    if note.identity.is_none() {
+        let unknown = "its file system knows nothing that tells it from a later one";
+        return Err(io::Error::other(unknown));
+    }
+    // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
+    persist_opened(open).map_err(|status| io::Error::other(status.to_string()))?;
+    journal.open_durably(note)?;
+    open.set_durable(opens, durable);
+    if let Some(share) = open.tree.share() {
+        persistent::check_note(open, share, may_wait);
+    }
+    Ok(())
 }
 
 // How the client is told of breaks of what this open holds.

@@ -1,7 +1,5 @@
 //! The steps of a CREATE.
 
-use std::sync::Arc;
-
 use smb::{FileId, NtStatus};
 use tracing::debug;
 
@@ -9,7 +7,6 @@ use super::admit::{self, Admitted};
 use super::{answer, grant, open, reconnect};
 use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
-use crate::state::closing::Ending;
 
 /// Opens or creates a file or directory.
 pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -36,15 +33,10 @@ pub(crate) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     debug!(path = path.to_wire(), ?action, directory, ?durable, "opened");
     if let Some(durable) = durable {
         open.set_durable(&call.core.files.durable_opens, durable);
-        // Closed while it was being noted, by who did not know of the note.
-        if durable.persistent && open.node.lock().record(open.serial).is_none() {
-            let open = Arc::clone(&open);
-            call.waiting(move |may_wait| open.forget_note(Ending::Otherwise, may_wait)).await?;
-        }
     }
     answer::answer(call, &admission, (&open, &metadata), (granted, durable), out);
     if let Some(reservation) = admission.reservation.take() {
-        reservation.settle(&open);
+        open.settle_create(reservation);
     }
     Ok(NtStatus::SUCCESS)
 }

@@ -206,9 +206,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         close(call, old).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     };
-    if let Some(key) = open.origin.key().filter(|_| open.may_repeat()) {
-        call.core.files.creates.replace(key, &open);
-    }
+    open.take_create_from(&old, &call.core.files.creates);
     let holder = holder(call, &open);
     let kept = {
         let mut state = open.node.lock();

@@ -54,7 +54,8 @@ impl Open {
         if !self.begin_close() {
             return ControlFlow::Break(Ok(()));
         }
-        if self.is_persistent() || self.changes.try_write().is_none() {
+        // In this order: no note is written of it once nothing is under way.
+        if self.changes.try_write().is_none() || self.is_persistent() {
             return ControlFlow::Continue(Closing::Begun);
         }
         let left = self.leave(files, None);
@@ -99,18 +100,13 @@ impl Open {
     fn leave(&self, files: &Files, noted: Option<(Ending, MayWait)>) -> Option<Left> {
         files.observer.closing(self);
         self.set_used(&files.creates);
-        let forget = || {
-            if let Some((ending, may_wait)) = noted {
-                self.forget_note(ending, may_wait);
-            }
-        };
-        forget();
+        // What noted it was a change through it, and is over.
+        if let Some((ending, may_wait)) = noted {
+            self.forget_note(ending, may_wait);
+        }
         let keeps = self.keeps_directory();
         let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
-        let left = self.node.leave(self.serial, leaving)?;
-        // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
-        forget();
-        Some(left)
+        self.node.leave(self.serial, leaving)
     }
 
     fn finish_leaving(&self, left: Left, may_wait: MayWait) -> Result<(), ShareError> {
@@ -184,24 +180,16 @@ impl Open {
             return;
         }
         let Some(share) = self.tree.share() else { return };
-        let had_it = has_note(share, self.serial.0, may_wait);
         match ending {
             Ending::ByItsClient => forget_lazily(share, self.serial.0, may_wait),
             Ending::Otherwise => forget_notes(share, &[self.serial.0], may_wait),
         }
-        self.note_forgotten(had_it);
+        self.is_forgotten.store(true, Ordering::Release);
     }
 
     // Whether a log may have it that does not know yet that it ends.
     fn is_noted(&self) -> bool {
         self.is_persistent() && !self.is_forgotten.load(Ordering::Acquire)
-    }
-
-    // A log that did not have it may be told of it yet, by its CREATE.
-    fn note_forgotten(&self, had_it: bool) {
-        if had_it {
-            self.is_forgotten.store(true, Ordering::Release);
-        }
     }
 }
 
@@ -237,10 +225,6 @@ pub(super) fn forget_notes(share: &Share, serials: &[u64], may_wait: MayWait) {
     }
 }
 
-fn has_note(share: &Share, serial: u64, may_wait: MayWait) -> bool {
-    share.journal(may_wait).is_some_and(|journal| journal.has(serial))
-}
-
 // Its lock is held by those who wait for a disk, and now and then it is written anew.
 fn forget_lazily(share: &Share, serial: u64, may_wait: MayWait) {
     if let Some(Err(error)) = share.journal(may_wait).map(|journal| journal.close(serial)) {
@@ -267,9 +251,8 @@ pub(crate) fn forget_all(opens: &[Arc<Open>], may_wait: MayWait) {
     for of_share in noted.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
         let share = of_share[0].0;
         let serials: Vec<_> = of_share.iter().map(|(_, open)| open.serial.0).collect();
-        let had: Vec<_> = serials.iter().map(|serial| has_note(share, *serial, may_wait)).collect();
         forget_notes(share, &serials, may_wait);
-        of_share.iter().zip(had).for_each(|((_, open), had_it)| open.note_forgotten(had_it));
+        of_share.iter().for_each(|(_, open)| open.is_forgotten.store(true, Ordering::Release));
     }
 }
 

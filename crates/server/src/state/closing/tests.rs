@@ -1,13 +1,16 @@
 //! What the log of opens keeps of opens that end, when the machine loses its power at that moment.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use smb::create::{CreateDisposition, CreateRequestContext, CreateResponse, DurableRequestV2};
 use smb::info::{FileInfoClass, Rename, RenameFlags};
 use smb::push::PushConnectionId;
-use smb::{FileId, Guid, Name};
+use smb::{FileId, Guid, Name, NtStatus};
 use tempfile::TempDir;
 use tree::MayWait;
 use tree::journal::{Journal, replay};
@@ -164,6 +167,109 @@ async fn opens_that_are_lost_at_a_start_cost_one_sync() {
     let syncs = after.syncs();
     after.rig.core.restorer(MayWait::here()).restore(&after.share());
     assert_eq!((after.left().len(), after.syncs()), (0, syncs + 1));
+}
+
+/// The names of a log, which a thread holds.
+struct HeldNames {
+    release: Sender<()>,
+    holder: JoinHandle<()>,
+}
+
+impl HeldNames {
+    fn release(self) {
+        drop(self.release);
+        self.holder.join().unwrap();
+    }
+}
+
+type Created<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, NtStatus>> + 'a>>;
+
+/// A persistent CREATE that is granted its open, and is not answered before its note is written.
+struct Granted<'a> {
+    create: Created<'a>,
+    open: Arc<Open>,
+    names: HeldNames,
+}
+
+impl Noted {
+    fn hold_names(&self) -> HeldNames {
+        let share = self.share();
+        let ((held, is_held), (release, released)) = (channel(), channel());
+        let holder = thread::spawn(move || {
+            let _names = share.journal(MayWait::here()).unwrap().hold_names();
+            held.send(()).unwrap();
+            let _ = released.recv();
+        });
+        is_held.recv().unwrap();
+        HeldNames { release, holder }
+    }
+
+    async fn grant(&self) -> Granted<'_> {
+        let names = self.hold_names();
+        let how = CreateDisposition::OPEN_IF;
+        let mut create: Created<'_> = Box::pin(self.rig.create("f", 1, how, persistent()));
+        let open = loop {
+            tokio::select! {
+                biased;
+                outcome = &mut create => panic!("it is not noted yet: {outcome:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+            let open = self.rig.session().all_opens().pop();
+            let is_granted = |open: &Arc<Open>| {
+                open.node.lock().record(open.serial).is_some_and(|record| !record.is_coming())
+            };
+            if let Some(open) = open.filter(is_granted) {
+                break open;
+            }
+        };
+        Granted { create, open, names }
+    }
+
+    /// Another instance of the application takes the file, on a thread that ends when others may get in.
+    fn take(&self, open: &Arc<Open>) -> JoinHandle<()> {
+        let (files, taken) = (Arc::clone(&self.rig.core.files), Arc::clone(open));
+        thread::spawn(move || {
+            assert!(taken.wrest());
+            close_all(&files, vec![taken], MayWait::here());
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_open_that_is_taken_before_its_answer_is_not_noted_afterwards() {
+    let noted = Noted::new();
+    let Granted { create, open, names } = noted.grant().await;
+    let taking = noted.take(&open);
+    names.release();
+    taking.join().unwrap();
+    assert!(open.node.lock().record(open.serial).is_none(), "others may get in");
+    // The CREATE does not go on: the server may die here. Who notes for it has ended when it and the test alone have the open.
+    while Arc::strong_count(&open) > 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(noted.left().is_empty());
+    drop(create);
+}
+
+#[tokio::test]
+async fn an_open_that_is_closed_before_its_answer_is_no_create_that_may_come_again() {
+    let noted = Noted::new();
+    let Granted { create, open, names } = noted.grant().await;
+    let taking = noted.take(&open);
+    names.release();
+    taking.join().unwrap();
+    create.await.unwrap();
+    assert_eq!(noted.rig.core.files.creates.len(), 0);
+}
+
+#[tokio::test]
+async fn an_open_that_is_used_before_its_answer_is_no_create_that_may_come_again() {
+    let noted = Noted::new();
+    let Granted { create, open, names } = noted.grant().await;
+    open.set_used(&noted.rig.core.files.creates);
+    names.release();
+    create.await.unwrap();
+    assert_eq!(noted.rig.core.files.creates.len(), 0);
 }
 
 const MAGIC: usize = 8;
