@@ -148,6 +148,29 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_ends_where_the_reader_of_its_pipe_takes_nothing() {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+        let alone = Pcap::create(SoftProvider, &pipe).unwrap_err();
+        assert!(alone.to_string().contains("nobody reads the pipe"), "{alone}");
+        let waits_not = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = std::fs::OpenOptions::new();
+        let _reader = options.read(true).custom_flags(waits_not).open(&pipe).unwrap();
+        let capture = Pcap::create(SoftProvider, &pipe).unwrap();
+        let mut pair = pair(&SoftProvider, &capture);
+        let medium = memory(1 << 20);
+        let region = pair.target(&medium);
+        for number in 0..8 {
+            pair.post(number, write(&pattern(1, 60_000), region, number * 60_000));
+            pair.post(number, flush(region.rkey, region.remote_addr_base, 60_000));
+            assert!(pair.completion().is_success() && pair.completion().is_success());
+        }
+    }
+
+    #[test]
     fn tshark_dissects_a_capture_down_to_the_operations() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rdma.pcap");
