@@ -24,6 +24,17 @@ def test_bytes_that_were_written_are_read_back(client):
     client.remove("a.bin")
 
 
+def test_a_range_that_ends_beyond_every_number_is_a_value_error(client):
+    with client.open("short.bin", "w+b") as file:
+        with pytest.raises(ValueError, match="no file has 2 bytes at"):
+            file.write_at(2**64 - 1, b"xx")
+        with pytest.raises(ValueError, match="no file has 5 bytes at"):
+            file.read_at(2**64 - 1, 5)
+        file.write_at(0, b"xx")
+        assert file.read_at(0, 5) == b"xx"
+    client.remove("short.bin")
+
+
 def test_arrays_are_written_and_filled_in_their_place(client):
     array = numpy.arange(100_000, dtype="<u4")
     with client.open("array.bin", "w+b") as file:
