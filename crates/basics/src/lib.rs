@@ -10,7 +10,7 @@
 //! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
 //!
 //! [`until`] and [`found`] wait for a state that others change. [`Table`] keeps entries under keys that can go stale
-//! but never mean another entry. [`ordered`] has locks that check in which order a thread takes them. [`create_anew`] makes a file for a secret.
+//! but never mean another entry. [`ordered`] has locks that check in which order a thread takes them. [`create_anew`] makes a file for a secret, [`place_of_file`] says where one would be made.
 //! [`planted!`] makes the faults that tests plant.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
@@ -23,6 +23,7 @@ mod clock;
 mod environment;
 mod event;
 mod manual_clock;
+mod new_file;
 pub mod ordered;
 mod planted;
 mod private_file;
@@ -36,6 +37,7 @@ pub use event::{found, until};
 /// Why the kernel has no random numbers.
 pub use getrandom::Error as RandomError;
 pub use manual_clock::ManualClock;
+pub use new_file::place_of_file;
 pub use private_file::create_anew;
 pub use random::{Random, RandomSource};
 pub use seeded_random::SeededRandom;

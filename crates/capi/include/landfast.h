@@ -111,7 +111,7 @@ enum landfast_status
    */
   LANDFAST_STATUS_BAD_ARGUMENT = 1,
   /**
-   * The handle names nothing that is open: it was closed, or never was one.
+   * The handle names nothing that this process has open: it was closed, never was one, or is of before a fork.
    */
   LANDFAST_STATUS_BAD_HANDLE = 2,
   /**

@@ -46,6 +46,16 @@ pub enum Fault {
         /// Its number.
         id: u64,
     },
+    /// What the handle names belongs to the process that this one was forked from.
+    #[error(
+        "the {kind} under handle {id:#x} was opened before this process was forked: connect again in the child"
+    )]
+    Forked {
+        /// The kind of the handle.
+        kind: Kind,
+        /// Its number.
+        id: u64,
+    },
     /// As many handles are open as there may be.
     #[error("{max} {kind}s are open in this process: close one first")]
     TooManyHandles {
@@ -146,7 +156,7 @@ impl Fault {
             | Self::Utf8(_)
             | Self::Length(..)
             | Self::Value { .. } => Status::BadArgument,
-            Self::Handle { .. } => Status::BadHandle,
+            Self::Handle { .. } | Self::Forked { .. } => Status::BadHandle,
             Self::TooManyHandles { .. } => Status::TooManyHandles,
             Self::Client { error, .. } => Status::from(error),
             Self::Region { error, .. } => Status::from(error),

@@ -2,16 +2,20 @@
 //!
 //! A number is used once, so a handle that was closed names nothing for ever, and a call with it is an error. A call under
 //! way keeps what it uses: closing a handle while another thread uses it ends after that use.
+//!
+//! A child of a fork has the numbers and none of the threads behind them, and shares the sockets: what was opened before the
+//! fork is refused there, and not closed either, as its last words would go into the parent's stream.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use basics::{Key, Table};
 use client::blocking;
 
 use crate::fault::Fault;
+use crate::forks;
 use crate::kind::Kind;
 use crate::stored::{StoreClient, StoreMapped};
-use crate::waiting::Held;
+use crate::waiting;
 
 /// A session on one share: `landfast_connect`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -70,7 +74,7 @@ pub(crate) struct Opened {
 /// A mapped region, which one thread at a time drives.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    pub(crate) held: Mutex<Held>,
+    pub(crate) held: Mutex<waiting::Held>,
     pub(crate) path: String,
 }
 
@@ -78,18 +82,25 @@ pub(crate) struct Mapped {
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     kind: Kind,
-    entries: RwLock<Table<Arc<T>>>,
+    entries: RwLock<Table<Entry<T>>>,
+}
+
+/// Something that is open, and in which process.
+#[derive(Debug)]
+struct Entry<T> {
+    value: Arc<T>,
+    forks: u64,
 }
 
 impl<T> Registry<T> {
-    const fn new(kind: Kind) -> Self {
+    pub(crate) const fn new(kind: Kind) -> Self {
         Self { kind, entries: RwLock::new(Table::new(HANDLES_MAX)) }
     }
 
-    /// A number for `entry`.
-    pub(crate) fn add(&self, entry: T) -> Result<u64, Fault> {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let added = entries.insert(Arc::new(entry));
+    /// A number for `value`.
+    pub(crate) fn add(&self, value: T) -> Result<u64, Fault> {
+        let entry = Entry { value: Arc::new(value), forks: forks::count() };
+        let added = self.write().insert(entry);
         let full = Fault::TooManyHandles { kind: self.kind, max: HANDLES_MAX };
         added.map(Key::to_bits).map_err(|_| full)
     }
@@ -97,13 +108,54 @@ impl<T> Registry<T> {
     /// What the number names.
     pub(crate) fn find(&self, id: u64) -> Result<Arc<T>, Fault> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get(Key::from_bits(id)).cloned().ok_or(Fault::Handle { kind: self.kind, id })
+        self.own(id, entries.get(Key::from_bits(id))).map(|entry| Arc::clone(&entry.value))
     }
 
     /// Takes back the number.
     pub(crate) fn take(&self, id: u64) -> Result<Arc<T>, Fault> {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.remove(Key::from_bits(id)).ok_or(Fault::Handle { kind: self.kind, id })
+        let mut entries = self.write();
+        self.own(id, entries.get(Key::from_bits(id)))?;
+        let taken = entries.remove(Key::from_bits(id)).map(|entry| entry.value);
+        taken.ok_or(Fault::Handle { kind: self.kind, id })
+    }
+
+    /// An entry that this process has made.
+    fn own<'a>(&self, id: u64, entry: Option<&'a Entry<T>>) -> Result<&'a Entry<T>, Fault> {
+        match entry {
+            None => Err(Fault::Handle { kind: self.kind, id }),
+            Some(entry) if entry.forks != forks::count() => {
+                Err(Fault::Forked { kind: self.kind, id })
+            }
+            Some(entry) => Ok(entry),
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table<Entry<T>>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tables, held over a fork: a child has no thread that would give back what another one held.
+pub(crate) struct AllHeld {
+    _clients: Guard<Session>,
+    _files: Guard<Opened>,
+    _regions: Guard<Mapped>,
+    _stores: Guard<StoreClient>,
+    _store_regions: Guard<StoreMapped>,
+}
+
+type Guard<T> = RwLockWriteGuard<'static, Table<Entry<T>>>;
+
+impl AllHeld {
+    /// Waits for whoever uses a table, which nobody does for long or while it holds another one.
+    pub(crate) fn all() -> Self {
+        Self {
+            _clients: CLIENTS.write(),
+            _files: FILES.write(),
+            _regions: REGIONS.write(),
+            _stores: STORES.write(),
+            _store_regions: STORE_REGIONS.write(),
+        }
     }
 }
 

@@ -10,13 +10,16 @@
 //! - [`entries`] are the functions of the header `include/landfast.h`, which cbindgen makes of them.
 //! - [`handles`]: a handle is a number and never a pointer, so that one that was closed is an error and no crash.
 //! - [`fault`]: each function returns a [`Status`]; the text of a thread's latest failure is kept for it.
+//! - [`at_fork`]: a child of a fork is refused what its parent has open.
 //! - [`border`]: the one place where pointers of C become references, and where a panic ends.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod at_fork;
 mod border;
 pub mod entries;
 mod fault;
+mod forks;
 mod handles;
 mod kind;
 mod status;

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use client::{ClientError, ErrorKind, RegionError};
+use client::{ClientError, ErrorKind, RegionConfigError, RegionError};
 use store::meta::MetaError;
 use store::{CallError, StoreError, wire};
 
@@ -14,7 +14,7 @@ pub enum Status {
     Ok = 0,
     /// An argument is no pointer, no UTF-8, no known flag, or out of its bounds.
     BadArgument = 1,
-    /// The handle names nothing that is open: it was closed, or never was one.
+    /// The handle names nothing that this process has open: it was closed, never was one, or is of before a fork.
     BadHandle = 2,
     /// As many handles of this kind are open as there may be.
     TooManyHandles = 3,
@@ -155,7 +155,10 @@ impl From<&ClientError> for Status {
     fn from(error: &ClientError) -> Self {
         match error {
             ClientError::ConfigUrl(_) => return Self::BadUrl,
-            ClientError::ConfigRegion(_) => return Self::OutOfRange,
+            ClientError::ConfigRange { .. }
+            | ClientError::ConfigRegion(
+                RegionConfigError::EmptyRange(_) | RegionConfigError::FileTooShort { .. },
+            ) => return Self::OutOfRange,
             ClientError::ConfigTooLong { .. } => return Self::TooLong,
             _ => {}
         }
@@ -255,6 +258,22 @@ impl From<&CallError> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_out_of_their_bounds_are_bad_arguments_and_ranges_out_of_range() {
+        let of_region = |error| Status::from(&ClientError::ConfigRegion(error));
+        let timeout = RegionConfigError::AnswerTimeout(std::time::Duration::ZERO);
+        for option in
+            [RegionConfigError::OutstandingMax(0), RegionConfigError::UnconfirmedBytes(0), timeout]
+        {
+            assert_eq!(of_region(option), Status::BadArgument);
+        }
+        assert_eq!(of_region(RegionConfigError::EmptyRange(7..7)), Status::OutOfRange);
+        let short = RegionConfigError::FileTooShort { len: 1, end: 2 };
+        assert_eq!(of_region(short), Status::OutOfRange);
+        let range = ClientError::ConfigRange { offset: u64::MAX, len: 10 };
+        assert_eq!(Status::from(&range), Status::OutOfRange);
+    }
 
     #[test]
     fn every_status_has_its_number_as_place() {

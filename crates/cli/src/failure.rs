@@ -42,7 +42,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Keytab(#[from] KeytabFileError),
     /// The server could not start.
-    #[error("the server did not start: {0}")]
+    #[error("the server does not start: {0}")]
     Start(#[from] server::StartError),
     /// Users and shares stay unchanged.
     #[error(transparent)]

@@ -26,9 +26,9 @@ pub(crate) fn of(error: &StartError) -> Option<&'static str> {
             _ => None,
         },
         StartError::ConfigRdmaListen { source, .. } => of_engine(source),
-        StartError::ConfigCapture { .. } => {
-            Some("--pcap takes a file that can be made anew, or a pipe that somebody reads")
-        }
+        StartError::ConfigCapture { .. } => Some(
+            "the file of --pcap is made anew: can its directory be written to? A pipe needs its reader first",
+        ),
         StartError::HostDescriptors { .. } => {
             Some("raise the hard limit of open files: ulimit -Hn, or LimitNOFILE= of the service")
         }

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use support::{Served, program, said};
@@ -77,7 +78,10 @@ fn a_check_refuses_logs_of_opens_that_a_start_would_refuse() {
     };
     fs::write(site.path("short"), "LFOP").unwrap();
     std::os::unix::fs::symlink("garbage", site.path("link")).unwrap();
-    for log in ["nowhere/opens", "directory", "garbage", "short", "link", "opens.new"] {
+    fs::create_dir(site.path("beside.new")).unwrap();
+    for log in
+        ["nowhere/opens", "directory", "garbage", "short", "link", "opens.new", "slash/", "beside"]
+    {
         fs::write(&config, share("share", &site.path(log))).unwrap();
         site.refuses_alike(&["--config", &config], "cannot keep persistent opens in");
     }
@@ -90,16 +94,54 @@ fn a_check_refuses_logs_of_opens_that_a_start_would_refuse() {
 fn a_check_refuses_a_control_socket_and_a_capture_that_a_start_would_refuse() {
     let site = Site::new();
     let (share, long) = (site.path("share"), site.path(&"n".repeat(100)));
-    for path in ["nowhere/socket", "garbage", "directory"].map(|name| site.path(name)) {
+    let open_to_all = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(site.path("garbage"), open_to_all).unwrap();
+    let names = ["nowhere/socket", "garbage", "directory", "slash/", "garbage/below"];
+    for path in names.map(|name| site.path(name)) {
         site.refuses_alike(&[&share, "--control", &path], "cannot open the control socket");
     }
     let checked = &site.refused(&[&share, "--control", &long])[0];
     assert!(checked.contains("cannot open the control socket"), "{checked}");
-    for path in ["nowhere/capture", "garbage", "directory"].map(|name| site.path(name)) {
+    std::os::unix::fs::symlink("nowhere/capture", site.path("lost")).unwrap();
+    let names = ["nowhere/capture", "garbage", "directory", "slash/", "lost"];
+    for path in names.map(|name| site.path(name)) {
         site.refuses_alike(&[&share, "--control", "off", "--pcap", &path], &path);
     }
     let words = [&*share, "--control", "off", "--rdma-provider", "verbs", "--pcap", "/dev/null"];
     site.refuses_alike(&words, "byte stream");
+}
+
+#[test]
+fn a_capture_in_a_share_is_refused_and_leaves_no_file_there() {
+    let site = Site::new();
+    std::os::unix::fs::symlink("share/led", site.path("link")).unwrap();
+    let share = site.path("share");
+    for capture in ["share/capture", "link"].map(|name| site.path(name)) {
+        let words = [&*share, "--control", "off", "--pcap", &capture];
+        site.refuses_alike(&words, "lies in the share");
+        assert_eq!(fs::read_dir(&share).unwrap().count(), 0, "{capture}");
+    }
+}
+
+#[test]
+fn a_capture_into_a_pipe_needs_a_reader_and_ends_with_its_server() {
+    let site = Site::new();
+    let (share, pipe) = (site.path("share"), site.path("pipe"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &*pipe, 0o600.into()).unwrap();
+    let mut words = vec!["serve", "--user", "alice:secret", "--emulate-persistence", "--control"];
+    words.extend(["off", "--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
+    words.extend([&*share, "--pcap", &pipe]);
+    let output = program(&words).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("nobody reads the pipe"), "{}", said(&output));
+    let checked = program(&[&words[..], &["--check"]].concat()).output().unwrap();
+    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(said(&checked).contains("begins only where somebody reads it"), "{}", said(&checked));
+    let nonblocking = rustix::fs::OFlags::NONBLOCK;
+    let _reader = rustix::fs::open(&*pipe, nonblocking, rustix::fs::Mode::empty()).unwrap();
+    let served = Served::start(program(&words));
+    assert!(served.line.contains("smb="), "{}", served.line);
+    served.end();
 }
 
 #[test]

@@ -68,6 +68,14 @@ pub enum ClientError {
         /// The most that a request carries.
         max: u32,
     },
+    /// No file has bytes there: offsets have 64 bits.
+    #[error("no file has {len} bytes at {offset}")]
+    ConfigRange {
+        /// The first byte.
+        offset: u64,
+        /// Bytes from there.
+        len: usize,
+    },
     /// A listing takes more memory than allowed ([`crate::ConnectOptions::listing_bytes_max`]).
     #[error("the server lists more than fits {bytes_max} bytes")]
     PeerListing {

@@ -64,6 +64,7 @@ impl ClientError {
             Self::ConfigName(_) => ErrorKind::InvalidName,
             Self::ConfigUrl(_)
             | Self::ConfigTooLong { .. }
+            | Self::ConfigRange { .. }
             | Self::ConfigEncryption
             | Self::ConfigRegion(_) => ErrorKind::Config,
             Self::HostThread | Self::HostRandom => ErrorKind::Host,

@@ -6,7 +6,7 @@
 mod fixture;
 mod support;
 
-use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
+use client::{Client, ClientError, ConnectOptions, ErrorKind, OpenOptions, Protection, SmbUrl};
 use fixture::Fixture;
 use server::SigningPolicy;
 use smb::NtStatus;
@@ -84,6 +84,26 @@ fn large_files_are_written_and_read_in_many_parallel_requests() {
         let mut out = vec![0; data.len()];
         assert_eq!(file.read_at(0, &mut out).await.unwrap(), data.len());
         assert!(out == data);
+        file.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_range_that_ends_beyond_every_number_is_refused_and_the_file_goes_on() {
+    with_server(async |fixture| {
+        let client = connect(fixture, &ConnectOptions::default()).await;
+        let file = client.open("short", &OpenOptions::create()).await.unwrap();
+        for offset in [u64::MAX, u64::MAX - 1] {
+            let refused = [
+                file.write_at(offset, b"xx").await.unwrap_err(),
+                file.write_through_at(offset, b"xx").await.unwrap_err(),
+                file.read_at(offset, &mut [0; 5]).await.unwrap_err(),
+            ];
+            let is_config = |error: &ClientError| error.kind() == ErrorKind::Config;
+            assert!(refused.iter().all(is_config), "{refused:?}");
+        }
+        file.write_at(0, b"xx").await.unwrap();
+        assert_eq!(file.read_at(0, &mut [0; 5]).await.unwrap(), 2);
         file.close().await.unwrap();
     });
 }

@@ -39,7 +39,14 @@ pub(crate) fn open(
     users: &Users,
     capture: Option<&Path>,
 ) -> Result<Vec<Arc<Share>>, ShareOpenError> {
-    let mut opened = look(wanted, kept, names, environment, users, capture)?;
+    take_over(look(wanted, kept, names, environment, users, capture)?)
+}
+
+/// Takes over what an earlier server has left of shares that were looked at. May block.
+///
+/// # Errors
+/// A log of persistent opens cannot be opened.
+pub(crate) fn take_over(mut opened: Vec<Share>) -> Result<Vec<Arc<Share>>, ShareOpenError> {
     for share in &mut opened {
         share.take_over()?;
         announce(share);

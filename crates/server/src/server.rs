@@ -89,17 +89,19 @@ impl Server {
         };
         let listener = listener.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
+        let wanted: Vec<_> = config.shares.iter().collect();
+        let budget = config.flash_budget.map_or_else(Budget::of_machine, Budget::new);
+        let names = CommonNames::default().with_budget(budget);
+        let capture = config.rdma_capture.as_deref();
+        // Before the capture is made: in a share every client would see it.
+        let shares = exports::look(&wanted, &[], &names, &environment, &config.users, capture)?;
         let open = |listen| open_engine(listen, &config, &environment);
         let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
         environment.random.fill(&mut guid).map_err(StartError::HostRandom)?;
         let first_serial = first_serial(&environment.random).map_err(StartError::HostRandom)?;
         // After every other step that may fail: a server that does not start takes no log from another.
-        let wanted: Vec<_> = config.shares.iter().collect();
-        let budget = config.flash_budget.map_or_else(Budget::of_machine, Budget::new);
-        let names = CommonNames::default().with_budget(budget);
-        let capture = config.rdma_capture.as_deref();
-        let shares = exports::open(&wanted, &[], &names, &environment, &config.users, capture)?;
+        let shares = exports::take_over(shares)?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
             shares,
@@ -217,13 +219,9 @@ fn open_engine(
     };
     // A capture shows streams whole, so they stay with the engine that accepted them.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
-    let same_host = match (config.rdma_same_host, &config.rdma_capture, config.rdma_provider) {
-        (false, ..) => None,
-        (true, None, ProviderChoice::Soft) => Some(same_host_name(&environment.random)?),
-        (true, ..) => {
-            warn!("clients of this host get no shared memory beside a capture or another provider");
-            None
-        }
+    let same_host = match offers_same_host(config) {
+        true => Some(same_host_name(&environment.random)?),
+        false => None,
     };
     let options = HostOptions {
         listen,
@@ -235,6 +233,17 @@ fn open_engine(
         stop_grace: config.limits.shutdown_grace,
     };
     OpenHost::open(options).map_err(failed)
+}
+
+fn offers_same_host(config: &ServerConfig) -> bool {
+    match (config.rdma_same_host, &config.rdma_capture, config.rdma_provider) {
+        (false, ..) => false,
+        (true, None, ProviderChoice::Soft) => true,
+        (true, ..) => {
+            warn!("clients of this host get no shared memory beside a capture or another provider");
+            false
+        }
+    }
 }
 
 // Nobody else can have taken a random name, and only this host has it: a client that finds it has found this server.
@@ -250,6 +259,7 @@ fn same_host_name(random: &Random) -> Result<SocketAddr, StartError> {
 fn look_at_engine(config: &ServerConfig) -> Result<(), StartError> {
     let Some(address) = config.rdma_listen else { return Ok(()) };
     let failed = |source| StartError::ConfigRdmaListen { address, source };
+    offers_same_host(config);
     match (&config.rdma_capture, config.rdma_provider) {
         (Some(_), ProviderChoice::Verbs) => Err(failed(EngineError::ConfigWireHook)),
         (None, ProviderChoice::Verbs) => VerbsProvider.check().map_err(failed),

@@ -37,8 +37,11 @@ impl Share {
         // the file.
         let made = path.ancestors().skip(1).find_map(named);
         let read = std::fs::canonicalize(path).ok();
+        // A link to nothing yet has its file made where it leads.
+        let target = basics::place_of_file(path).ok();
+        let target = target.iter().flat_map(|target| target.ancestors().skip(1)).find_map(named);
         let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
-        made.iter().chain(&read).any(|place| place.ancestors().any(is_top))
+        made.iter().chain(&read).chain(&target).any(|place| place.ancestors().any(is_top))
     }
 
     /// Whether the share's directory is this one or lies below it. A directory that the server may not search

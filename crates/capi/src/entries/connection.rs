@@ -6,6 +6,7 @@ use std::ffi::c_char;
 
 use client::{ConnectOptions, SmbUrl, blocking};
 
+use crate::at_fork;
 use crate::border::{self, Place, guarded};
 use crate::fault::Fault;
 use crate::handles::{CLIENTS, ClientHandle, Session};
@@ -50,6 +51,7 @@ pub unsafe extern "C" fn landfast_connect(
         let options = ConnectOptions::for_user_of(&address);
         let connected = blocking::Client::connect(&address, &options);
         let client = connected.map_err(Fault::client("enter", address.to_string()))?;
+        at_fork::watch();
         let id = CLIENTS.add(Session { client, address: address.to_string() })?;
         place.set(ClientHandle { id });
         Ok(())

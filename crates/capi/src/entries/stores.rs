@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use store::{Rights, Store, StoreKey, StoreOptions, Token};
 
+use crate::at_fork;
 use crate::border::{self, Place, guarded};
 use crate::fault::Fault;
 use crate::handles::{STORE_REGIONS, STORES, StoreHandle, StoreRegionHandle};
@@ -54,6 +55,7 @@ pub unsafe extern "C" fn landfast_store_open(
         let meta = store::meta::open(place).map_err(|error| failed(error.into()))?;
         let opened =
             Store::open(StoreOptions::new(meta, key)).map_err(Fault::store("open", place))?;
+        at_fork::watch();
         let id = STORES.add(StoreClient { store: opened })?;
         out.set(StoreHandle { id });
         Ok(())

@@ -66,6 +66,31 @@ pub(super) fn guests(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses options that say two things of one share, or of the server.
+pub(super) fn once_for_each_share(options: &Serve) -> Result<(), Failure> {
+    for (what, texts) in [
+        ("--guests", &options.guests),
+        ("--residency", &options.residency),
+        ("--flash-budget", &options.flash_budgets),
+        ("--flash-region-budget", &options.flash_region_budgets),
+        ("--flash-tier", &options.flash_tiers),
+    ] {
+        each_once(what, texts)?;
+    }
+    Ok(())
+}
+
+fn each_once(what: &'static str, texts: &[String]) -> Result<(), Failure> {
+    let share = |text: &str| text.split_once('=').map(|(name, _)| name.to_ascii_lowercase());
+    for (at, text) in texts.iter().enumerate() {
+        if texts[..at].iter().any(|before| share(before) == share(text)) {
+            let why = "it was given before: give it once";
+            return Err(Failure::ConfigValue { what, value: text.clone(), why });
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn residency(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
     let refused = |why| Failure::ConfigValue { what: "--residency", value: text.into(), why };
     let why = "write SHARE=lazy or SHARE=eager";
@@ -171,3 +196,19 @@ pub(super) fn announcement(text: &str) -> Result<Announced, Failure> {
 
 const TIER: &str = "write SIZE:DIRECTORY, as in 64G:/nvme/cache";
 const NO_SHARE: &str = "there is no share of this name";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_says_two_things_of_one_share_is_refused() {
+        let check = |texts: [&str; 2]| each_once("--flash-budget", &texts.map(str::to_owned));
+        for texts in [["data=1G", "DATA=2G"], ["1G", "2G"]] {
+            let refused = check(texts).unwrap_err().to_string();
+            assert!(refused.contains("it was given before") && refused.contains("2G"), "{refused}");
+        }
+        check(["1G", "data=2G"]).unwrap();
+        check(["data=1G", "more=1G"]).unwrap();
+    }
+}

@@ -1,10 +1,11 @@
 //! The server's settings: the TOML file, the command line over it, and the defaults under both.
 //!
-//! [`file`]: the config file in its written form; [`arguments`]: options that combine several values; [`people`]: checks of accounts against
+//! [`file`]: the config file in its written form; [`files`]: each file of the server has a name of its own; [`arguments`]: options that combine several values; [`people`]: checks of accounts against
 //! the names in shares; [`restart`]: settings that a running server cannot change.
 
 mod arguments;
 mod file;
+mod files;
 pub(crate) mod people;
 mod restart;
 
@@ -196,7 +197,7 @@ impl Settings {
         let rdma_provider = provider(options.rdma_provider, file.rdma_provider)?;
         let listen = options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT));
         let run_as = options.run_as.clone().or(file.run_as);
-        Ok(Self {
+        let settings = Self {
             rdma_provider,
             rdma_same_host: options.rdma_same_host || file.rdma_same_host,
             rdma_threads,
@@ -220,7 +221,14 @@ impl Settings {
             users_file,
             kerberos,
             config: options.config.clone(),
-        })
+        };
+        let logs = settings.shares.iter().filter_map(|share| share.persistent_opens.as_deref());
+        let read =
+            [&settings.users_file, &settings.config].into_iter().filter_map(Option::as_deref);
+        let keytab = settings.kerberos.as_ref().map(|kerberos| kerberos.keytab.as_path());
+        let others = logs.chain(read).chain(keytab);
+        files::check(&settings.control, options.pcap.as_deref(), others)?;
+        Ok(settings)
     }
 }
 
@@ -243,6 +251,7 @@ fn shares(
         arguments::volume(text, &mut shares)?;
     }
     people::check_volumes(&shares)?;
+    arguments::once_for_each_share(options)?;
     for text in &options.guests {
         arguments::guests(text, &mut shares)?;
     }

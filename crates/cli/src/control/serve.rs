@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -108,6 +109,10 @@ fn directory_of(path: &Path) -> &Path {
 
 // Connecting to a file is refused like connecting to a socket that a killed server has left.
 fn check_kind(path: &Path) -> io::Result<bool> {
+    // Components of a path have no slash at their end.
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => Ok(true),
         Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket")),
@@ -120,7 +125,7 @@ fn check(path: &Path) -> io::Result<()> {
     if check_kind(path)? {
         accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
     }
-    tree::journal::takes_files(directory_of(path))?;
+    tree::journal::takes_file(path)?;
     // A socket's path is short, and it is bound in a directory beside it.
     let bound = directory_of(path).join(".landfast012345").join("s");
     [path, &bound].into_iter().try_for_each(|path| SocketAddr::from_pathname(path).map(drop))

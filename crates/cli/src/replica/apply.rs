@@ -63,6 +63,9 @@ pub(super) fn set(options: &Set) -> Result<(), Failure> {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(written("key", pair).into());
         };
+        if key.trim().is_empty() {
+            return Err(written("key", pair).into());
+        }
         let name = member.map(|member| &*member.name);
         text = edit::with_key(&text, name, key, value).ok_or_else(|| ReplicaFailure::Group {
             path: path.clone(),

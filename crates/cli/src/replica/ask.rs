@@ -1,5 +1,6 @@
 //! The commands that ask a running member, and its answers.
 
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -87,7 +88,7 @@ fn mount(mount: &Mount) -> Result<(), Failure> {
     let fuse = mount.fuse.as_deref().map(std::path::absolute).transpose();
     let fuse = fuse.map_err(Failure::system("cannot name the directory"))?;
     let wish = Asked::Mount { point: mount.at.clone(), room: mount.room, fuse, loops: mount.loops };
-    let (group, answer) = ask(&of, wish)?;
+    let (group, answer) = ask_by(&of, "--member", wish)?;
     output::say(&show::view(&group, &answer))
 }
 
@@ -108,9 +109,22 @@ fn tell_of(to: &To, wish: impl FnOnce(u8) -> Asked) -> Result<(), Failure> {
 
 /// Asks the member that is meant.
 pub(super) fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
+    ask_by(of, "--at", wish)
+}
+
+/// Asks the member that is meant by an option of this name.
+fn ask_by(of: &Of, option: &'static str, wish: Asked) -> Result<(Group, Value), ReplicaFailure> {
     let group = Group::read(&of.file)?;
     let path = match &of.at {
-        Some(name) => group.member(name)?.control(),
+        Some(name) => {
+            let path = group.member(name)?.control();
+            if let Err(error) = UnixStream::connect(&path)
+                && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+            {
+                return Err(ReplicaFailure::Away { name: name.clone(), path });
+            }
+            path
+        }
         None => {
             let lives = |path: &std::path::PathBuf| UnixStream::connect(path).is_ok();
             let all: Vec<_> = group.file.members.iter().collect();
@@ -124,7 +138,7 @@ pub(super) fn ask(of: &Of, wish: Asked) -> Result<(Group, Value), ReplicaFailure
                 }
                 several => {
                     let names: Vec<&str> = several.iter().map(|it| &*it.name).collect();
-                    return Err(ReplicaFailure::Several(names.join(", ")));
+                    return Err(ReplicaFailure::Several { names: names.join(", "), option });
                 }
             }
         }
@@ -147,6 +161,11 @@ impl Answers {
     pub(super) const fn new(member: Arc<Member>, group: Group, name: String, shown: Shown) -> Self {
         let in_force = InForce::new(group);
         Self { member, in_force, name, shown, answered: Mutex::new(Vec::new()) }
+    }
+
+    fn is_this_source(&self, member: u8) -> bool {
+        let is_me = self.in_force.group().name_of(MemberId(member)) == self.name;
+        is_me && self.member.report().status.is_source
     }
 
     /// Answers one request.
@@ -177,6 +196,16 @@ impl Answers {
                 self.wish(Wish::Demote)?;
                 let what = "this member is no source any more";
                 self.wait_until(before, what, |status| !status.is_source)
+            }
+            Asked::Reverse { to: member }
+            | Asked::Suspend { member }
+            | Asked::Resume { member }
+            | Asked::Sync { member }
+            | Asked::GoOnWithout { member }
+            | Asked::SetMode { member, .. }
+                if self.is_this_source(member) =>
+            {
+                Err(format!("{} is the source itself: name another member", self.name))
             }
             Asked::Reverse { to } => {
                 let (before, nonce) = (self.told(), self.nonce()?);

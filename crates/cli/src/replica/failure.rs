@@ -42,8 +42,10 @@ pub(crate) enum ReplicaFailure {
     Promoter(io::Error),
     #[error("no member of the group runs on this machine: no socket answers at {}", .0)]
     Nobody(String),
-    #[error("several members of the group run on this machine ({0}): name one with --at")]
-    Several(String),
+    #[error("several members of the group run on this machine ({names}): name one with {option}")]
+    Several { names: String, option: &'static str },
+    #[error("member {name} does not run on this machine: no socket answers at {}", path.display())]
+    Away { name: String, path: PathBuf },
     #[error("the member at {}: {why}", path.display())]
     Control { path: PathBuf, why: String },
     #[error("{0}")]
@@ -66,9 +68,16 @@ impl ReplicaFailure {
     /// What the person at the terminal can do.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Nobody(_) => Some(
+            Self::Nobody(_) | Self::Away { .. } => Some(
                 "landfast replica serve runs a member; the socket is for the user that runs it",
             ),
+            Self::Volume { source: VolumeFailure::Io(source), .. }
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Some(
+                    "landfast replica prepare FILE MEMBER makes the log and the volumes of a member first",
+                )
+            }
             Self::Volume { source, .. } => source.hint(),
             Self::NoAnswer { .. } => Some(
                 "on the other machine: landfast replica test-topology FILE MEMBER --answer, while its member does not run",

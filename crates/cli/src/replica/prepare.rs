@@ -24,10 +24,11 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
     let secret = with_suffix(path, ".secret");
     let file_name = secret.file_name().map(PathBuf::from).unwrap_or_default();
     let volumes = options.volume.iter().map(|text| volume(text)).collect::<Result<_, _>>()?;
-    let members = (0..)
+    let members: Vec<_> = (0..)
         .zip(&options.member)
         .map(|(number, text)| MemberEntry::parse(text, number))
         .collect::<Result<_, _>>()?;
+    check_addresses(&members)?;
     let file = GroupFile {
         name: options.name.clone().unwrap_or_else(|| stem.to_owned()),
         id: new_id()?,
@@ -66,6 +67,22 @@ pub(super) fn create(options: &Create) -> Result<(), ReplicaFailure> {
         path.display(),
         secret.display()
     ));
+    Ok(())
+}
+
+// Of two members with one address the second does not start, or nobody reaches it.
+fn check_addresses(members: &[MemberEntry]) -> Result<(), ReplicaFailure> {
+    for (at, member) in members.iter().enumerate() {
+        // Port 0 is one that the system chooses.
+        let is_taken = |address: &String| {
+            let is_at = |other: &MemberEntry| other.addresses.contains(address);
+            !address.ends_with(":0") && members[..at].iter().any(is_at)
+        };
+        if let Some(address) = member.addresses.iter().find(|address| is_taken(address)) {
+            let (what, text) = ("the address", address.clone());
+            return Err(ReplicaFailure::Written { what, text, form: "one for each member" });
+        }
+    }
     Ok(())
 }
 

@@ -52,8 +52,9 @@ impl File {
     /// the end of the file.
     ///
     /// # Errors
-    /// The server's status.
+    /// The server's status, or no file has a byte there.
     pub async fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, ClientError> {
+        check_range(offset, out.len())?;
         let connection = self.tree.connection();
         let size = self.io_size(connection.negotiated().read_size_max(), connection.receives_max());
         let mut chunks = out.chunks_mut(size);
@@ -69,8 +70,7 @@ impl File {
                     break;
                 }
                 let piece = self.submit_read(at, chunk.len(), loan).await?;
-                // Behind the last offset there is nothing: the server refuses it.
-                at = at.saturating_add(as_u64(chunk.len()));
+                at += as_u64(chunk.len());
                 window.push_back((chunk, piece));
                 next = chunks.next();
             }
@@ -151,6 +151,7 @@ impl File {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<(), ClientError> {
+        check_range(offset, data.len())?;
         let connection = self.tree.connection();
         let size = self.io_size(connection.negotiated().write_size_max(), connection.sends_max());
         let mut chunks = data.chunks(size);
@@ -165,8 +166,7 @@ impl File {
                     break;
                 }
                 let piece = self.submit_write(at, chunk, flags, loan).await?;
-                // Behind the last offset there is nothing: the server refuses it.
-                at = at.saturating_add(as_u64(chunk.len()));
+                at += as_u64(chunk.len());
                 window.push_back((chunk.len(), piece));
                 next = chunks.next();
             }
@@ -242,6 +242,14 @@ impl File {
         };
         let pending = self.tree.submit(Command::WRITE, data.len(), |out| request.emit(out)).await?;
         Ok(Piece { pending, slots })
+    }
+}
+
+/// A range whose end no number of 64 bits names is refused before anything of it is sent.
+fn check_range(offset: u64, len: usize) -> Result<(), ClientError> {
+    match offset.checked_add(as_u64(len)) {
+        Some(_) => Ok(()),
+        None => Err(ClientError::ConfigRange { offset, len }),
     }
 }
 

@@ -15,15 +15,15 @@ use std::collections::HashMap;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use basics::Clock;
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags};
-use rustix::fs::{accessat, fcntl_getfl, fcntl_setfl, flock};
+use basics::{Clock, place_of_file};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat, flock};
 use rustix::io::Errno;
 
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
@@ -42,29 +42,29 @@ impl<P: Provider> Pcap<P> {
     /// that is sent unencrypted. An earlier capture is there until the first connection, so that a program that does
     /// not start leaves it.
     ///
+    /// A pipe must have a reader, and one that takes nothing for a second ends the capture.
+    ///
     /// # Errors
     /// The file cannot be opened, is neither empty nor a capture, or another process captures into it; nobody reads the
-    /// pipe that it is.
+    /// pipe.
     pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
         let mut options = OpenOptions::new();
         options.create(true).write(true).truncate(false).mode(OWNER_ALONE);
-        // The open of a pipe would wait for its reader, and no signal would end that.
+        // The open of a pipe would wait for a reader, and a write for one that reads, whatever signals come.
         options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(path).map_err(|error| match error.raw_os_error() {
-            Some(number) if number == Errno::NXIO.raw_os_error() => {
-                io::Error::other("nobody reads the pipe: start its reader first")
+            Some(errno) if errno == Errno::NXIO.raw_os_error() && is_pipe(path) => {
+                io::Error::new(error.kind(), "nobody reads the pipe: start its reader first")
             }
             _ => error,
         })?;
-        let flags = fcntl_getfl(&file).map_err(io::Error::from)?;
-        fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(io::Error::from)?;
         let metadata = file.metadata()?;
         if metadata.is_file() {
             check_content(path, &metadata)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|_| io::Error::other("another process captures into the file"))?;
         }
-        let (file, streams, packet) = (BufWriter::new(file), HashMap::new(), Vec::new());
+        let (file, streams, packet) = (BufWriter::new(Sink(file)), HashMap::new(), Vec::new());
         let (begun, failed) = (false, false);
         let writer = Writer { file, now: UNIX_EPOCH, streams, packet, begun, failed };
         let capture = Capture { writer: Mutex::new(writer) };
@@ -72,14 +72,15 @@ impl<P: Provider> Pcap<P> {
     }
 
     /// Looks whether [`Pcap::create`] would take a file, and makes and changes nothing: another process may capture
-    /// into it. Nor does it tell whether somebody reads a pipe, whose reader would see that end.
+    /// into it. Of a pipe it warns: whether it has a reader only an open tells, whose end the reader would see.
     ///
     /// # Errors
     /// The file could not be opened or made, or is neither empty nor a capture.
     pub fn look(path: &Path) -> Result<(), PcapError> {
+        let place = place_of_file(path)?;
         let found = match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let parent = parent.unwrap_or_else(|| Path::new("."));
                 let access = Access::WRITE_OK | Access::EXEC_OK;
                 accessat(CWD, parent, access, AtFlags::EACCESS).map_err(io::Error::from)?;
@@ -87,7 +88,9 @@ impl<P: Provider> Pcap<P> {
             }
             found => found?,
         };
-        // A pipe that was opened and closed has ended for its reader.
+        if found.file_type().is_fifo() {
+            tracing::warn!(path = %path.display(), "a capture into a pipe begins only where somebody reads it already");
+        }
         if found.is_file() || found.is_dir() {
             OpenOptions::new().write(true).open(path)?;
             check_content(path, &found)?;
@@ -187,9 +190,33 @@ impl WireHook for Chained {
     }
 }
 
+/// The file, which is not waited for longer than for [`PIPE_PATIENCE`].
+#[derive(Debug)]
+struct Sink(File);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return written,
+        }
+        let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+        match poll(&mut fds, Some(&PIPE_PATIENCE)) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing")),
+            // Where the room is gone again, the caller asks once more.
+            Ok(_) | Err(Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[derive(Debug)]
 struct Writer {
-    file: BufWriter<File>,
+    file: BufWriter<Sink>,
     /// The time of day of the packets that are written.
     now: SystemTime,
     streams: HashMap<(u64, u64), Stream>,
@@ -204,7 +231,7 @@ impl Writer {
         if std::mem::replace(&mut self.begun, true) {
             return Ok(());
         }
-        let file = self.file.get_ref();
+        let Sink(file) = self.file.get_ref();
         // A file that existed may be readable by others. A pipe has the rights that its owner gave it.
         if file.metadata()?.is_file() {
             file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
@@ -212,6 +239,10 @@ impl Writer {
         }
         self.file.write_all(&FILE_HEADER)
     }
+}
+
+fn is_pipe(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.file_type().is_fifo())
 }
 
 /// Refuses a file with content of its own, which a capture would replace.
@@ -317,6 +348,8 @@ impl Writer {
     }
 }
 
+/// How long an engine, and with it everybody whom it serves, waits for the reader of a pipe, once.
+const PIPE_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Readable and writable by the owner of the file alone.
 const OWNER_ALONE: u32 = 0o600;
 const FILE_HEADER: [u8; 24] =

@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 
 use super::error::HostError;
 use crate::ids::{KeyMark, StoreId};
@@ -126,8 +126,15 @@ pub fn look(directory: &Path) -> Result<(), HostError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         other => other.map_err(failed)?,
     };
-    let path = directory.into();
-    found.map_or(Ok(()), |found| Err(HostError::ConfigForeign { path, found }))
+    if let Some(found) = found {
+        return Err(HostError::ConfigForeign { path: directory.into(), found });
+    }
+    // What is not there yet is made below the nearest directory that is.
+    let above = directory.ancestors().find(|above| above.exists());
+    let above = above.filter(|above| !above.as_os_str().is_empty());
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    let taken = accessat(CWD, above.unwrap_or_else(|| Path::new(".")), access, AtFlags::EACCESS);
+    taken.map_err(|errno| failed(errno.into()))
 }
 
 /// A file of somebody else in a directory that no daemon has taken yet. Nothing else protects such a file from a daemon

@@ -1,13 +1,14 @@
 //! The file of a log: opened by name, locked against other servers, and rewritten as a new file beside
 //! it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// Looks whether a log could be opened and rewritten under this name, and returns the file's place, the same for all paths
 /// that lead to it. Makes, locks and changes nothing.
@@ -24,7 +25,14 @@ pub(super) fn look(path: &Path) -> io::Result<PathBuf> {
         }
     }
     let directory = directory_of(path);
-    takes_files(directory)?;
+    for name in [path, &beside(path)] {
+        takes_file(name)?;
+    }
+    // A rewrite removes what an earlier one has left under that name, and syncs the directory.
+    if std::fs::symlink_metadata(beside(path)).is_ok_and(|found| found.is_dir()) {
+        return Err(Errno::ISDIR.into());
+    }
+    File::open(directory)?;
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     Ok(directory.canonicalize()?.join(name))
 }
@@ -92,14 +100,27 @@ fn directory_of(path: &Path) -> &Path {
     directory.unwrap_or_else(|| Path::new("."))
 }
 
-/// Looks whether this process may make files in a directory, and makes none.
+/// Looks whether this process may make a file of this name, in place of the one that is there, and makes none.
 ///
 /// # Errors
-/// The directory is not there, or takes none.
-pub fn takes_files(directory: &Path) -> io::Result<()> {
-    Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+/// The directory is not there, takes no file, or keeps that of another user (the sticky bit).
+pub fn takes_file(path: &Path) -> io::Result<()> {
+    let directory = directory_of(path);
+    let above = directory.metadata()?;
+    if !above.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+    let user = geteuid();
+    let keeps = |found: Metadata| ![found.uid(), above.uid()].contains(&user.as_raw());
+    let is_kept = above.mode() & STICKY != 0
+        && !user.is_root()
+        && std::fs::symlink_metadata(path).is_ok_and(keeps);
+    if is_kept { Err(Errno::PERM.into()) } else { Ok(()) }
 }
 
+/// The bit of a directory whose files only their owners, its owner and root replace.
+const STICKY: u32 = 0o1000;
 /// The suffix of the new file of a rewrite.
 pub(super) const SUFFIX: &str = "new";
 /// How often another file may take the place of the log before it is locked.

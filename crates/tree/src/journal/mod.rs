@@ -35,15 +35,17 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use basics::create_anew;
 use basics::ordered::{AllGuards, Mutex, MutexGuard};
+use rustix::io::Errno;
 
 use self::doubts::{Asked, Doubts};
-pub use self::log_file::takes_files;
+pub use self::log_file::takes_file;
 use self::log_file::{
     MAGIC, SUFFIX, beside, in_use, lock, not_a_log, open_locked, sync_directory_of,
 };
@@ -100,7 +102,11 @@ impl Journal {
         let records = count(&live);
         // Rewritten without dead and torn records.
         let (file, room) = write_beside(path, &live, boot)?;
-        std::fs::rename(beside(path), path)?;
+        if let Err(error) = std::fs::rename(beside(path), path) {
+            // A start that is refused leaves nothing.
+            let _ = std::fs::remove_file(beside(path));
+            return Err(error);
+        }
         sync_directory_of(path)?;
         let durable = room.end();
         let log = Mutex::new(Log { file, room, live, records, durable, syncs: 0, poisoned: false });
@@ -461,6 +467,10 @@ impl Log {
 fn check_name(path: &Path) -> io::Result<()> {
     if path.extension().is_some_and(|extension| extension == SUFFIX) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
+    }
+    // Components of a path have no slash at their end.
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Errno::ISDIR.into());
     }
     Ok(())
 }
