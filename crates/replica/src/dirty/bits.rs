@@ -1,6 +1,5 @@
 //! The bits of one volume, and the pages in which they are stored.
 
-use super::{BITS_MAX, DIRTY_PAGE_LEN, DIRTY_PAGES};
 use crate::format::{VOLUME_LEN_MAX, crc32c};
 
 /// Where a page lies in the persistent form.
@@ -232,6 +231,12 @@ pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).expect("at most BITS_MAX")
 }
 
+/// Bits of a volume at most; they take 1 MiB.
+pub const BITS_MAX: u64 = 1 << 23;
+/// Bytes of a page of the persistent form.
+pub const DIRTY_PAGE_LEN: usize = 4096;
+/// Pages of the persistent form of a volume.
+pub const DIRTY_PAGES: u32 = 258;
 const PAGE_HEADER_LEN: usize = 16;
 /// Words of 8 bytes, and bits, of a page.
 const PAGE_WORDS: u64 = 510;

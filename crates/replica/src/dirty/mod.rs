@@ -13,6 +13,7 @@
 
 mod bits;
 
+pub use self::bits::{BITS_MAX, DIRTY_PAGE_LEN, DIRTY_PAGES};
 use self::bits::{Bits, granules, page_offset, shift_of};
 use crate::format::{Extent, VOLUMES_MAX};
 
@@ -179,13 +180,6 @@ impl DirtyMap {
         Ok(map)
     }
 }
-
-/// Bits of a volume at most; they take 1 MiB.
-pub const BITS_MAX: u64 = 1 << 23;
-/// Bytes of a page of the persistent form.
-pub const DIRTY_PAGE_LEN: usize = 4096;
-/// Pages of the persistent form of a volume.
-pub const DIRTY_PAGES: u32 = 258;
 
 #[cfg(test)]
 mod tests {
