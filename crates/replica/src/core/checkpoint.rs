@@ -61,8 +61,8 @@ impl Core {
     }
 
     /// Of how many epochs the ring may hold records. The label knows [`EPOCHS_MAX`] of them, and a record of an epoch that it
-    /// does not know is none: the ring is freed long before there are as many, however little is in it, no source begins one more
-    /// above so many, and no member takes a history that lacks one.
+    /// does not know is none: the ring is freed long before there are as many, however little is in it, nobody is promoted who
+    /// holds as many, and no member takes a history that lacks one.
     pub(super) fn epochs_held(&self) -> usize {
         self.label.history.count_from(self.order.start())
     }

@@ -15,7 +15,8 @@ use crate::names::{History, MemberId};
 /// A connection on which nothing follows yet.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    pub(super) since: u64,
+    /// When the member was heard last.
+    pub(super) heard: u64,
     /// The proposal that asks the witness whether the member, which may have taken over, is the source there.
     pub(super) asked: Option<u64>,
     /// It has said that this source is the one there.
@@ -98,7 +99,7 @@ impl Core {
                 return false;
             };
             let (asked, is_agreed, stage) = (None, false, Stage::Greeted);
-            other.link = Link::Greeting(peer, Greeting { since: now, asked, is_agreed, stage });
+            other.link = Link::Greeting(peer, Greeting { heard: now, asked, is_agreed, stage });
             true
         });
         match is_told {
@@ -198,7 +199,8 @@ impl Core {
         let (stored, has_witness) = (self.maps_stored, self.config.has_witness);
         let Some(source) = self.source() else { return };
         let is_unseen = source.unseen.contains(member);
-        let is_confirmed = source.confirmed.contains(member);
+        let joins = source.change.as_ref().is_some_and(|it| it.members.contains(member));
+        let is_confirmed = source.confirmed.contains(member) || joins;
         let Some(other) = source.peers.iter_mut().find(|other| other.member == member) else {
             return;
         };

@@ -261,10 +261,12 @@ impl Core {
             return;
         }
         let Some(source) = self.source() else { return };
-        if let Some(stream) = source.stream(peer) {
-            stream.heard = now;
-        } else if source.at(peer).is_none() {
-            return;
+        let Some(other) = source.at(peer) else { return };
+        match &mut other.link {
+            Link::Down => {}
+            // What the witness takes long for is no silence of the member.
+            Link::Greeting(_, greeting) => greeting.heard = now,
+            Link::Streaming(stream) => stream.heard = now,
         }
         match message {
             Message::Here { history, end, applied, bound, is_consistent, recent, recent_from } => {
@@ -327,7 +329,7 @@ impl Core {
         for other in &mut source.peers {
             let (peer, heard) = match &other.link {
                 Link::Down => continue,
-                Link::Greeting(peer, greeting) => (*peer, greeting.since),
+                Link::Greeting(peer, greeting) => (*peer, greeting.heard),
                 Link::Streaming(stream) => (stream.peer, stream.heard),
             };
             if now.saturating_sub(heard) > silence {

@@ -57,7 +57,9 @@ impl Core {
             return;
         }
         // Who was alone in sync has all that was ever answered, and stays the one that has.
-        let stays_in_sync = source.is_demoted && source.confirmed == MemberSet::of(me);
+        let alone = MemberSet::of(me);
+        let stays_in_sync =
+            source.is_demoted && source.confirmed == alone && source.told.members == alone;
         // Records that a writer did not place end the order.
         self.order.cut(self.order.placed());
         let end = self.order.end();
@@ -73,9 +75,10 @@ impl Core {
         self.replayed = bound;
         self.applied_apart.clear();
         self.label.handed_to = None;
-        if std::mem::replace(&mut self.label.is_source, false) && !stays_in_sync {
-            // From here on another source may acknowledge what this member does not have.
-            self.label.in_sync = MemberSet::NONE;
+        if std::mem::replace(&mut self.label.is_source, false) {
+            // From here on another source may acknowledge what this member does not have. Who was to join and was not told is
+            // not in sync.
+            self.label.in_sync = if stays_in_sync { alone } else { MemberSet::NONE };
         }
         self.role = Role::Destination(Box::new(Destination::new(bound, dirty)));
         self.store_label(AfterLabel::Nothing);

@@ -210,3 +210,38 @@ fn a_member_that_joins_and_stores_nothing_holds_up_no_other_change_longer_than_a
     let left = core.step(later, Event::Lost(peer));
     assert_eq!(proposed(&left), Some(MemberSet::of(ME)), "it counts, and is gone: {left:?}");
 }
+
+#[test]
+fn a_source_that_is_demoted_while_a_member_joins_is_in_sync_only_if_that_one_was_not_told() {
+    let demoted = |is_told: bool| {
+        let mut core = source();
+        let peer = Peer { member: SOURCE.member, connection: 5 };
+        let asked = joins(&mut core, peer);
+        let taken = core.step(9, Event::Proposed { number: proposal(&asked), is_taken: true });
+        assert_eq!(core.label().in_sync, MemberSet(0b11));
+        if is_told {
+            core.step(10, Event::LabelStored(ordered_label(&taken)));
+        }
+        core.step(11, Event::Wanted(Wish::Demote));
+        core.step(12, Event::Lost(peer));
+        let told = core.step(13, Event::WritersStopped);
+        assert!(!core.is_source());
+        stored(&told).unwrap().in_sync
+    };
+    assert_eq!(demoted(false), MemberSet::of(ME), "it alone has what was answered, and knows that");
+    assert_eq!(demoted(true), MemberSet::NONE, "the other one may be promoted, and answer");
+}
+
+#[test]
+fn a_member_that_is_heard_is_not_silent_while_the_witness_takes_long() {
+    let (mut core, peer) = source_of_two();
+    let (peer, asked) = is_back(&mut core, peer, false);
+    let later = 14 + config().silence_ns;
+    core.step(later, Event::Said(peer, Message::Alive));
+    let told = core.step(later, Event::Tick);
+    assert!(!told.contains(&Action::Disconnect(peer)), "{told:?}");
+    let told = core.step(later, Event::Proposed { number: proposal(&asked), is_taken: true });
+    assert!(follows(&told), "{told:?}");
+    let silent = core.step(later + config().silence_ns + 1, Event::Tick);
+    assert!(silent.contains(&Action::Disconnect(peer)), "{silent:?}");
+}
