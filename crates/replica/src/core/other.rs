@@ -94,6 +94,15 @@ impl Other {
         }
     }
 
+    /// Whether it has said what it has: it is no source.
+    pub(super) fn is_here(&self) -> bool {
+        match &self.link {
+            Link::Down => false,
+            Link::Greeting(_, greeting) => greeting.is_decided() || greeting.is_told(),
+            Link::Streaming(_) => true,
+        }
+    }
+
     /// Whether it knows, or may know, of a set, and is connected.
     pub(super) fn was_told(&self) -> bool {
         match &self.link {

@@ -54,6 +54,8 @@ pub struct Status {
 pub struct MemberState {
     /// Whether it follows.
     pub is_connected: bool,
+    /// Whether it follows, or has said what it has, and is no source.
+    pub is_here: bool,
     /// Whether it gets copies.
     pub is_copying: bool,
     /// Everything below is durable there.
@@ -89,6 +91,7 @@ impl Core {
                     };
                     let state = MemberState {
                         is_connected: stream.is_some(),
+                        is_here: other.is_here(),
                         is_copying: other.is_copying(),
                         durable,
                         applied: stream.map_or(Lsn(0), |stream| stream.applied),

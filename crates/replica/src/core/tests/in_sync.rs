@@ -183,6 +183,8 @@ fn who_was_away_in_sync_gets_copies_once_the_witness_says_who_is_the_source() {
     let (mut core, peer) = source_of_two();
     let (_, asked) = is_back(&mut core, peer, false);
     assert!(!follows(&asked), "it may be the source, and would be a mixture: {asked:?}");
+    let state = core.status().others[0].1;
+    assert!(!state.is_connected && state.is_here, "no promoter gives up because of that");
     assert_eq!(proposed(&asked), Some(MemberSet(0b11)));
     let told = core.step(14, Event::Proposed { number: proposal(&asked), is_taken: true });
     assert!(follows(&told), "{told:?}");

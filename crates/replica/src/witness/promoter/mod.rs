@@ -75,14 +75,14 @@ pub struct Standing {
     pub follows: Option<MemberId>,
     /// Who is in sync, as far as it knows.
     pub in_sync: MemberSet,
-    /// At a source: who is connected.
+    /// At a source: who follows, or has said what it has, and waits for the witness to be asked.
     pub connected: MemberSet,
 }
 
 impl Standing {
     /// What the core says.
     pub fn of(status: &Status) -> Self {
-        let connected = status.others.iter().filter(|(_, state)| state.is_connected);
+        let connected = status.others.iter().filter(|(_, state)| state.is_here);
         Self {
             epoch: status.epoch,
             end: status.end,
