@@ -362,7 +362,7 @@ fn keys_that_are_set_are_in_the_file_and_in_force_and_others_are_refused() {
     until_in_sync(disk);
     // Too few would be left.
     let (is_done, text) = said(disk, &["suspend", "db.toml", "beta", "--at", "alpha"]);
-    assert!(!is_done && text.contains("stays in sync"), "{text}");
+    assert!(!is_done && text.contains("still in sync"), "{text}");
     let (is_done, text) = said(disk, &["resume", "db.toml", "beta", "--at", "alpha"]);
     assert!(is_done, "{text}");
     // Of how many members a number is all of them changes with their start.

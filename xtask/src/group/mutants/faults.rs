@@ -57,15 +57,15 @@ pub(super) const FAULTS: &[Fault] = &[
         places: &[Place {
             file: "crates/replica/src/core/in_sync.rs",
             right: "        change.step = Step::Storing;\n",
-            wrong: "        change.step = if PLANTED { Step::Stored } else { Step::Storing };\n",
+            wrong: "        change.step = if PLANTED { Step::Stored(0) } else { Step::Storing };\n",
         }],
     },
     Fault {
         name: "a set in sync counts before its members have it",
         places: &[Place {
             file: "crates/replica/src/core/in_sync.rs",
-            right: "Step::Stored if change.waits_for.iter().all(gone) => {}",
-            wrong: "Step::Stored if PLANTED || change.waits_for.iter().all(gone) => {}",
+            right: "Step::Stored(_) if change.waits_for.iter().all(gone) => {}",
+            wrong: "Step::Stored(_) if PLANTED || change.waits_for.iter().all(gone) => {}",
         }],
     },
     Fault {
