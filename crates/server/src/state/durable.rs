@@ -138,7 +138,7 @@ impl Orphans {
         open.set_orphan();
         let (serial, user) = (open.serial, open.origin.user.clone());
         self.lock().table.insert(serial, user, self.clock.now() + timeout, open)?;
-        self.given_up.notify();
+        self.note_arrival(serial);
         Ok(())
     }
 

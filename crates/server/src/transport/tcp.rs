@@ -360,6 +360,9 @@ impl Peer {
             if let Ok(Some(unproven)) = handled {
                 self.write().await?;
                 let proven = self.wait_for_work(unproven.prove()).await??;
+                if !self.queue.is_empty() {
+                    self.gather_queued().await?;
+                }
                 begun = self.served.core().connections.reactor.begin();
                 before = self.out.len();
                 let proven = self.served.connection.handle_proven(proven, self.out.bytes());

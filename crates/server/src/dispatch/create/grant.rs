@@ -103,7 +103,10 @@ async fn write_down(
     match call.waiting(work).await {
         Ok(Ok(())) => Some(durable),
         Ok(Err(error)) => {
-            warn!(serial = open.serial.0, %error, "an open is not persistent");
+            // Where others have closed it meanwhile, or have taken the file, there is nothing to tell.
+            if !open.is_closed() {
+                warn!(serial = open.serial.0, %error, "an open is not persistent");
+            }
             granted
                 .is_some_and(|granted| granted.caching.contains(Caching::HANDLE))
                 .then_some(Durable { persistent: false, ..durable })
