@@ -163,13 +163,27 @@ impl Answers {
         Self { member, in_force, name, shown, answered: Mutex::new(Vec::new()) }
     }
 
-    fn is_this_source(&self, member: u8) -> bool {
-        let is_me = self.in_force.group().name_of(MemberId(member)) == self.name;
-        is_me && self.member.report().status.is_source
+    // What is wanted of a source is about another member.
+    fn names_another(&self, wish: &Asked) -> Result<(), String> {
+        let (Asked::Reverse { to: member }
+        | Asked::Suspend { member }
+        | Asked::Resume { member }
+        | Asked::Sync { member }
+        | Asked::GoOnWithout { member }
+        | Asked::SetMode { member, .. }) = wish
+        else {
+            return Ok(());
+        };
+        let is_me = self.in_force.group().name_of(MemberId(*member)) == self.name;
+        if is_me && self.member.report().status.is_source {
+            return Err(format!("{} is the source itself: name another member", self.name));
+        }
+        Ok(())
     }
 
     /// Answers one request.
     pub(super) fn answer(&self, wish: Asked) -> Result<Value, String> {
+        self.names_another(&wish)?;
         match wish {
             Asked::Status => {
                 let report = self.member.report();
@@ -196,16 +210,6 @@ impl Answers {
                 self.wish(Wish::Demote)?;
                 let what = "this member is no source any more";
                 self.wait_until(before, what, |status| !status.is_source)
-            }
-            Asked::Reverse { to: member }
-            | Asked::Suspend { member }
-            | Asked::Resume { member }
-            | Asked::Sync { member }
-            | Asked::GoOnWithout { member }
-            | Asked::SetMode { member, .. }
-                if self.is_this_source(member) =>
-            {
-                Err(format!("{} is the source itself: name another member", self.name))
             }
             Asked::Reverse { to } => {
                 let (before, nonce) = (self.told(), self.nonce()?);
