@@ -200,6 +200,7 @@ impl Core {
             let (kept, noted) = (Arc::clone(kept), part.clone());
             let forget = move |_: &Arc<Self>| {
                 for open in noted {
+                    open.settle_note();
                     open.forget_note(Ending::ByItsClient, MayWait::here());
                 }
             };

@@ -43,7 +43,10 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     };
     if let Some(log) = over.log() {
         let noted = Arc::clone(&open);
-        let forget = move |may_wait| noted.forget_note(Ending::ByItsClient, may_wait);
+        let forget = move |may_wait| {
+            noted.settle_note();
+            noted.forget_note(Ending::ByItsClient, may_wait);
+        };
         // Closed all the same where it panics.
         let _ = call.ending_on_a_thread(log, forget).await;
     }

@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -35,7 +36,9 @@ pub(crate) struct Over {
 impl Over {
     /// Of the end of an open.
     pub(crate) fn one(open: &Open) -> Self {
-        let noted = open.tree.share().filter(|_| open.is_persistent());
+        // Who closes an open whose note is on its way waits for that.
+        let is_noted = open.is_persistent() || open.is_being_noted.load(Ordering::Acquire);
+        let noted = open.tree.share().filter(|_| is_noted);
         let lane = open.entry.file_key().device;
         let log = noted.and_then(|share| share.journal_device()).filter(|log| *log != lane);
         Self { lane, log }

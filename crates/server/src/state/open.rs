@@ -73,6 +73,8 @@ pub(crate) struct Open {
     may_repeat: AtomicBool,
     /// The log of opens had it, and has been told that it ends.
     pub(super) is_forgotten: AtomicBool,
+    /// Its note is on its way to the log of opens, or waits for a thread that writes it.
+    pub(crate) is_being_noted: AtomicBool,
     pub(super) life: AtomicU8,
     /// Its descriptors among those of its user.
     place: Mutex<Option<Hold>, order::Place>,
@@ -175,6 +177,7 @@ impl Open {
             closed: Notify::new(),
             may_repeat,
             is_forgotten: AtomicBool::new(false),
+            is_being_noted: AtomicBool::new(false),
             life: AtomicU8::new(HELD),
             place: Mutex::new(parts.place),
             changes: RwLock::default(),
@@ -211,6 +214,7 @@ impl Open {
             closed: Notify::new(),
             may_repeat: AtomicBool::new(old.may_repeat()),
             is_forgotten: AtomicBool::new(false),
+            is_being_noted: AtomicBool::new(false),
             life: AtomicU8::new(HELD),
             place: Mutex::new(held_place),
             changes: RwLock::default(),

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb::FileId;
 use smb::create::LeaseKey;
@@ -94,11 +95,14 @@ async fn write_down(
     let (noted, opens) = (Arc::clone(open), Arc::clone(&call.core.files.durable_opens));
     // A change through the open: who closes it waits until it is over, and then the log forgets the open before others get
     // in. Of an open that is closed already the log learns nothing.
+    open.is_being_noted.store(true, Ordering::Release);
     let work = move |may_wait| {
-        noted.change_blocking(|begun| {
+        let outcome = noted.change_blocking(|begun| {
             begun.map_err(|Ended| io::Error::other("it has ended"))?;
             note_durably(&noted, durable, granted, &opens, may_wait)
-        })
+        });
+        noted.is_being_noted.store(false, Ordering::Release);
+        outcome
     };
     match call.waiting(work).await {
         Ok(Ok(())) => Some(durable),

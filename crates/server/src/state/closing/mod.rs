@@ -174,6 +174,13 @@ impl Open {
         self.entry.inline_io().unless(waits)
     }
 
+    /// Returns once no note of it is on its way to the log. May block.
+    pub(crate) fn settle_note(&self) {
+        if self.is_being_noted.load(Ordering::Acquire) {
+            self.settle_changes();
+        }
+    }
+
     /// It does not come back after a crash. Costs nothing, and waits for nobody, once the log that had it knows.
     pub(crate) fn forget_note(&self, ending: Ending, may_wait: MayWait) {
         if !self.is_noted() {
@@ -245,6 +252,7 @@ pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>, may_wait: MayWai
 
 /// The notes of opens that are about to be closed, with one wait for the disk for each log. May block.
 pub(crate) fn forget_all(opens: &[Arc<Open>], may_wait: MayWait) {
+    opens.iter().for_each(|open| open.settle_note());
     let noted = opens.iter().filter(|open| open.is_noted());
     let mut noted: Vec<_> = noted.filter_map(|open| Some((open.tree.share()?, open))).collect();
     noted.sort_by_key(|(share, _)| Arc::as_ptr(share));

@@ -252,6 +252,21 @@ async fn an_open_that_is_taken_before_its_answer_is_not_noted_afterwards() {
 }
 
 #[tokio::test]
+async fn the_log_forgets_an_open_whose_note_is_on_its_way_in_a_part_of_its_own() {
+    let noted = Noted::new();
+    let Granted { create, open, names } = noted.grant().await;
+    while open.changes.try_write().is_some() {
+        tokio::task::yield_now().await;
+    }
+    let forgotten = Arc::clone(&open);
+    let forgetting = thread::spawn(move || forget_all(&[forgotten], MayWait::here()));
+    names.release();
+    forgetting.join().unwrap();
+    assert!(open.is_persistent() && noted.left().is_empty());
+    drop(create);
+}
+
+#[tokio::test]
 async fn an_open_that_is_closed_before_its_answer_is_no_create_that_may_come_again() {
     let noted = Noted::new();
     let Granted { create, open, names } = noted.grant().await;
