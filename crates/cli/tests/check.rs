@@ -3,10 +3,13 @@
 
 mod support;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
+use rustix::process::geteuid;
+use support::configs::{GROUP, USER, config, secret};
+use support::skipped::skip;
 use support::{Served, program, said};
 
 struct Site(tempfile::TempDir);
@@ -94,7 +97,7 @@ fn a_check_refuses_logs_of_opens_that_a_start_would_refuse() {
 fn a_check_refuses_a_control_socket_and_a_capture_that_a_start_would_refuse() {
     let site = Site::new();
     let (share, long) = (site.path("share"), site.path(&"n".repeat(100)));
-    let open_to_all = fs::Permissions::from_mode(0o777);
+    let open_to_all = Permissions::from_mode(0o777);
     fs::set_permissions(site.path("garbage"), open_to_all).unwrap();
     let names = ["nowhere/socket", "garbage", "directory", "slash/", "garbage/below"];
     for path in names.map(|name| site.path(name)) {
@@ -150,7 +153,7 @@ fn a_check_refuses_the_verbs_without_libraries_or_an_adapter_as_a_start_does() {
     let share = site.path("share");
     let words = ["--control", "off", "--rdma-provider", "verbs", &share];
     if Path::new("/sys/class/infiniband").is_dir() {
-        support::skipped::skip("this machine may have an adapter");
+        skip("this machine may have an adapter");
         return;
     }
     site.refuses_alike(&words, "");
@@ -208,4 +211,86 @@ fn a_check_beside_the_server_that_runs_is_content_and_takes_nothing_from_it() {
     let output = program(&[&words[..], &["--check"]].concat()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     drop(Served::start(program(&words)));
+}
+
+#[test]
+fn a_check_prints_the_shares_and_binds_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    fs::create_dir(&share).unwrap();
+    let path = file.to_str().unwrap();
+    let opens = directory.path().join("opens");
+    let log = format!("persistent_opens = \"{}\"\nreaders = [\"alice\"]\n", opens.display());
+    let (exported, accounts) = (config(&share, &[], ""), config(&share, &["alice"], ""));
+    secret(&file, &(exported.clone() + &log + &accounts[exported.len()..]));
+    // The server that would be started.
+    let words = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0", "--control", "off"];
+    let server = Served::start(program(&[&["serve", "--config", path], &words[..]].concat()));
+    let check = |arguments: &[&str]| {
+        let more = ["--check", "--listen", server.smb(), "--control", "off"];
+        program(&[&["serve"], &more[..], arguments].concat()).output().unwrap()
+    };
+    let output = check(&["--config", path]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = format!("share data: {}, class ", share.display());
+    for part in [&*line, ", readers alice", "persistent opens", server.smb()] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    drop(server);
+    fs::remove_file(&opens).unwrap();
+    let check = |arguments: &[&str]| {
+        program(&[&["serve", "--check"], arguments].concat()).output().unwrap()
+    };
+    assert!(check(&["--config", path]).status.success());
+    assert!(!opens.exists(), "nothing is made");
+    secret(&file, "[[share]\n");
+    for (arguments, part) in [
+        (vec!["--config", path], "config file"),
+        (vec!["/nowhere", "--user", "alice:secret"], "cannot export /nowhere"),
+        (vec![share.to_str().unwrap()], "nobody could log on"),
+    ] {
+        let output = check(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_check_with_run_as_reads_as_that_user() {
+    if !geteuid().is_root() {
+        skip("only root can serve as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let (share, file) = (directory.path().join("share"), directory.path().join("landfast.toml"));
+    fs::create_dir(&share).unwrap();
+    fs::set_permissions(&share, Permissions::from_mode(0o700)).unwrap();
+    let users = directory.path().join("users");
+    let more = format!("run_as = \"{USER}:{GROUP}\"\nusers_file = \"{}\"", users.display());
+    secret(&file, &config(&share, &["alice"], &more));
+    secret(&users, "");
+    let check =
+        || program(&["serve", "--check", "--config", file.to_str().unwrap()]).output().unwrap();
+    // Only root may read the file.
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["cannot read", "as the user of run_as", "landfast.toml"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    chown(&file, Some(0), Some(GROUP)).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let output = check();
+    for part in ["cannot read the users", "as the user of run_as"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    chown(&users, Some(USER), Some(GROUP)).unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("must be able to enter and read"), "{}", said(&output));
+    chown(&share, Some(USER), Some(GROUP)).unwrap();
+    let output = check();
+    assert!(output.status.success() && !said(&output).contains("as root"), "{}", said(&output));
 }

@@ -6,9 +6,9 @@ mod support;
 use std::fs::Permissions;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
-use std::path::Path;
 
 use rustix::process::{Signal, geteuid};
+use support::configs::{GROUP, USER, config, secret};
 use support::skipped::skip;
 use support::{Served, program, said, signal, until};
 
@@ -16,19 +16,6 @@ const LOOPBACK: [&str; 4] = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.
 
 fn serve(more: &[&str]) -> std::process::Command {
     program(&[&["serve"], &LOOPBACK[..], &["--control", "off"], more].concat())
-}
-
-fn secret(path: &Path, text: &str) {
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
-}
-
-fn config(share: &Path, users: &[&str], more: &str) -> String {
-    let mut text = format!("{more}\n[[share]]\nname = \"data\"\npath = \"{}\"\n", share.display());
-    for user in users {
-        text.push_str(&format!("[[user]]\nname = \"{user}\"\npassword = \"secret\"\n"));
-    }
-    text
 }
 
 fn lists(server: &Served, user: &str, share: &str) -> bool {
@@ -466,9 +453,6 @@ fn status_finds_a_server_that_was_started_without_a_logon() {
 
 // CAP_FSETID of capabilities(7).
 const FSETID: u64 = 1 << 4;
-// The user `nobody` on Debian.
-const USER: u32 = 65_534;
-const GROUP: u32 = 65_534;
 
 #[test]
 fn a_server_continues_without_a_reader_of_its_log() {
@@ -512,87 +496,6 @@ fn a_server_refuses_to_start_with_an_empty_password() {
         let said = server.end();
         assert!(said.contains("password of user \"alice\""), "{said}");
     }
-}
-
-#[test]
-fn a_check_prints_the_shares_and_binds_and_changes_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
-    std::fs::create_dir(&share).unwrap();
-    let path = file.to_str().unwrap();
-    let opens = directory.path().join("opens");
-    let log = format!("persistent_opens = \"{}\"\nreaders = [\"alice\"]\n", opens.display());
-    let (exported, accounts) = (config(&share, &[], ""), config(&share, &["alice"], ""));
-    secret(&file, &(exported.clone() + &log + &accounts[exported.len()..]));
-    // The server that would be started.
-    let server = Served::start(serve(&["--config", path]));
-    let check = |arguments: &[&str]| {
-        let more = ["--check", "--listen", server.smb(), "--control", "off"];
-        program(&[&["serve"], &more[..], arguments].concat()).output().unwrap()
-    };
-    let output = check(&["--config", path]);
-    assert!(output.status.success(), "{}", said(&output));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let line = format!("share data: {}, class ", share.display());
-    for part in [&*line, ", readers alice", "persistent opens", server.smb()] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    drop(server);
-    std::fs::remove_file(&opens).unwrap();
-    let check = |arguments: &[&str]| {
-        program(&[&["serve", "--check"], arguments].concat()).output().unwrap()
-    };
-    assert!(check(&["--config", path]).status.success());
-    assert!(!opens.exists(), "nothing is made");
-    secret(&file, "[[share]\n");
-    for (arguments, part) in [
-        (vec!["--config", path], "config file"),
-        (vec!["/nowhere", "--user", "alice:secret"], "cannot export /nowhere"),
-        (vec![share.to_str().unwrap()], "nobody could log on"),
-    ] {
-        let output = check(&arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(said(&output).contains(part), "{part}: {}", said(&output));
-        assert!(output.stdout.is_empty());
-    }
-}
-
-#[test]
-fn a_check_with_run_as_reads_as_that_user() {
-    if !geteuid().is_root() {
-        skip("only root can serve as another user");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    let (share, file) = (directory.path().join("share"), directory.path().join("landfast.toml"));
-    std::fs::create_dir(&share).unwrap();
-    std::fs::set_permissions(&share, Permissions::from_mode(0o700)).unwrap();
-    let users = directory.path().join("users");
-    let more = format!("run_as = \"{USER}:{GROUP}\"\nusers_file = \"{}\"", users.display());
-    secret(&file, &config(&share, &["alice"], &more));
-    secret(&users, "");
-    let check =
-        || program(&["serve", "--check", "--config", file.to_str().unwrap()]).output().unwrap();
-    // Only root may read the file.
-    let output = check();
-    assert_eq!(output.status.code(), Some(1));
-    for part in ["cannot read", "as the user of run_as", "landfast.toml"] {
-        assert!(said(&output).contains(part), "{part}: {}", said(&output));
-    }
-    chown(&file, Some(0), Some(GROUP)).unwrap();
-    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-    let output = check();
-    for part in ["cannot read the users", "as the user of run_as"] {
-        assert!(said(&output).contains(part), "{part}: {}", said(&output));
-    }
-    chown(&users, Some(USER), Some(GROUP)).unwrap();
-    let output = check();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("must be able to enter and read"), "{}", said(&output));
-    chown(&share, Some(USER), Some(GROUP)).unwrap();
-    let output = check();
-    assert!(output.status.success() && !said(&output).contains("as root"), "{}", said(&output));
 }
 
 #[test]

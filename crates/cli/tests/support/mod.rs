@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod configs;
 #[path = "../../../../tests/skipped.rs"]
 pub(crate) mod skipped;
 
