@@ -11,25 +11,49 @@
 #![allow(unsafe_code, reason = "handlers of pthread_atfork")]
 
 use std::cell::RefCell;
-use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::forks;
 use crate::handles::AllHeld;
 
 /// From now on forks are counted.
 pub(crate) fn watch() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        // SAFETY: functions of the C calling convention that live as long as the library.
-        let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-        // Without memory for three pointers; a child is then only told by the documentation.
-        let _ = refused;
-    });
+    let me = u64::from(std::process::id());
+    loop {
+        match WATCH.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(WATCHED) => return,
+            // Another thread of this process is about to.
+            Err(other) if other == me => std::thread::yield_now(),
+            // It was one of the parent, which forked meanwhile: it is not here. Whether it was done does not matter.
+            Err(other) => {
+                let taken = WATCH.compare_exchange(other, me, Ordering::AcqRel, Ordering::Acquire);
+                if taken.is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+    // SAFETY: functions of the C calling convention that live as long as the library.
+    let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    // Without memory for three pointers; a child is then only told by the documentation.
+    let _ = refused;
+    WATCH.store(WATCHED, Ordering::Release);
 }
 
+/// Nobody, the process of which a thread registers the handlers, or all of them.
+static WATCH: AtomicU64 = AtomicU64::new(NOBODY);
+const NOBODY: u64 = 0;
+const WATCHED: u64 = u64::MAX;
+
 extern "C" fn prepare() {
-    let held = AllHeld::all();
-    let _ = HELD.try_with(|slot| *slot.borrow_mut() = Some(held));
+    // The handlers may be there twice.
+    let _ = HELD.try_with(|slot| {
+        let mut held = slot.borrow_mut();
+        if held.is_none() {
+            *held = Some(AllHeld::all());
+        }
+    });
 }
 
 extern "C" fn parent() {
@@ -47,7 +71,7 @@ thread_local! {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
     use std::thread;
 
     use super::*;
@@ -86,6 +110,17 @@ mod tests {
                 && *registry.take(childs).unwrap() == "the child's"
         }));
         assert_eq!(*registry.take(parents).unwrap(), "the parent's");
+    }
+
+    #[test]
+    fn a_child_of_a_fork_in_whose_parent_a_thread_was_about_to_watch_watches_itself() {
+        watch();
+        assert!(in_child(|| {
+            // As that thread, which is not here, left it; the handlers are there twice from then on.
+            WATCH.store(u64::from(std::os::unix::process::parent_id()), Ordering::Release);
+            watch();
+            FILES.take(0).is_err() && in_child(|| FILES.take(0).is_err())
+        }));
     }
 
     #[test]

@@ -44,7 +44,6 @@ impl Core {
         let Begins { epoch, is_forced, in_sync, is_promoted, .. } = begins;
         let Some(source) = self.source() else { return };
         source.stage = Stage::Storing;
-        source.told = SetTold { version: 1, members: in_sync };
         let (start, is_sealed) = (self.order.end(), self.config.seals);
         self.label.history.begin(EpochStart { epoch, start, is_forced, is_sealed });
         self.label.is_source = true;
@@ -262,16 +261,23 @@ impl Core {
         self.commit();
     }
 
-    // Who was told and does not say that it has stored it is waited for as long as somebody who is silent: a change holds up all
-    // others. It comes back, and is told anew.
+    // Who was told and does not say that it has stored it is waited for as long as somebody who is silent, where it leaves, or
+    // somebody else is to leave: a change holds up all others. It comes back, and is told anew. Who is slow and holds up
+    // nobody may take its time.
     pub(super) fn leave_silent(&mut self) {
         let (now, silence) = (self.now, self.config.silence_ns);
+        let committed = self.committed;
         let Some(source) = self.source() else { return };
         let Some(change) = &source.change else { return };
+        let counts = MemberSet(source.confirmed.0 | change.members.0);
+        let is_due = source
+            .peers
+            .iter()
+            .any(|other| counts.contains(other.member) && other.is_over(committed));
         let (since, silent) = match change.step {
             Step::Telling(since) => (since, MemberSet(change.leaves().0 & change.waits_for.0)),
-            Step::Stored(since) => (since, change.waits_for),
-            Step::Asking | Step::Storing => return,
+            Step::Stored(since) if is_due => (since, change.waits_for),
+            Step::Asking | Step::Storing | Step::Stored(_) => return,
         };
         if now.saturating_sub(since) <= silence {
             return;

@@ -73,7 +73,7 @@ pub(crate) struct Open {
     may_repeat: AtomicBool,
     /// The log of opens had it, and has been told that it ends.
     pub(super) is_forgotten: AtomicBool,
-    /// Its note is on its way to the log of opens, or waits for a thread that writes it.
+    /// Its note is on its way to the log of opens, and waits for the disk of that, if for any.
     pub(crate) is_being_noted: AtomicBool,
     pub(super) life: AtomicU8,
     /// Its descriptors among those of its user.

@@ -85,7 +85,7 @@ impl Core {
             peers,
             confirmed: in_sync,
             change: None,
-            told: SetTold::default(),
+            told: SetTold { version: 1, members: in_sync },
             stage: Stage::Proposing(number),
             unseen,
             handing_over: None,

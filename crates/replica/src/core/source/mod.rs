@@ -98,7 +98,7 @@ pub(super) enum Step {
 }
 
 /// What members may be told of who is in sync.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct SetTold {
     pub(super) version: u64,
     pub(super) members: MemberSet,

@@ -199,7 +199,7 @@ fn who_was_away_in_sync_and_has_everything_follows_though_no_witness_answers() {
 }
 
 #[test]
-fn a_member_that_joins_and_stores_nothing_holds_up_no_other_change_longer_than_a_silent_one() {
+fn a_member_that_joins_slowly_ends_where_a_change_waits_for_it_and_not_before() {
     let mut core = source();
     let peer = Peer { member: SOURCE.member, connection: 5 };
     let asked = joins(&mut core, peer);
@@ -207,6 +207,9 @@ fn a_member_that_joins_and_stores_nothing_holds_up_no_other_change_longer_than_a
     core.step(10, Event::LabelStored(ordered_label(&taken)));
     let later = 11 + config().silence_ns;
     core.step(later, Event::Said(peer, Message::Alive));
+    let told = core.step(later, Event::Tick);
+    assert!(!told.contains(&Action::Disconnect(peer)), "it may take its time: {told:?}");
+    core.step(later, Event::Wanted(Wish::Suspend(peer.member)));
     let ends = core.step(later, Event::Tick);
     assert!(ends.contains(&Action::Disconnect(peer)), "{ends:?}");
     let left = core.step(later, Event::Lost(peer));

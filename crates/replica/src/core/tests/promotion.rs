@@ -175,3 +175,23 @@ fn a_member_that_cannot_take_over_is_heard_of_anew_by_its_source() {
     let told = core.step(6, Event::Lost(SOURCE));
     assert!(!told.contains(&Action::Revoke), "{told:?}");
 }
+
+#[test]
+fn a_source_alone_in_sync_that_is_demoted_before_it_has_begun_stays_the_one_that_has_all() {
+    let alone = MemberSet::of(ME);
+    let label = Label {
+        history: history(),
+        in_sync: alone,
+        is_source: true,
+        ..Core::first_label(&config())
+    };
+    let dirty = vec![(SOURCE.member, DirtyMap::clean(&config().volumes))];
+    let mut core =
+        Core::new(config(), Found { label, entries: Vec::new(), dirty, claimed: Lsn(0) });
+    core.resume_as_source(1, 9, Epoch::default());
+    // The witness does not answer yet.
+    core.step(2, Event::Wanted(Wish::Demote));
+    core.step(3, Event::WritersStopped);
+    assert!(!core.is_source());
+    assert_eq!(core.label().in_sync, alone);
+}

@@ -95,7 +95,6 @@ async fn write_down(
     let (noted, opens) = (Arc::clone(open), Arc::clone(&call.core.files.durable_opens));
     // A change through the open: who closes it waits until it is over, and then the log forgets the open before others get
     // in. Of an open that is closed already the log learns nothing.
-    open.is_being_noted.store(true, Ordering::Release);
     let work = move |may_wait| {
         let outcome = noted.change_blocking(|begun| {
             begun.map_err(|Ended| io::Error::other("it has ended"))?;
@@ -130,6 +129,12 @@ fn note_durably(
     let journal = open.tree.share().and_then(|share| share.journal(may_wait));
     let nobody = || io::Error::other("nobody in particular has opened it");
     let journal = journal.ok_or_else(nobody)?;
+    // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
+    let persist = || persist_opened(open).map_err(|status| io::Error::other(status.to_string()));
+    let before = persistent::note(open, durable, granted).ok_or_else(nobody)?;
+    persist()?;
+    // What has waited for the disk of the file waits for that of the log from here on: so does who closes it.
+    open.is_being_noted.store(true, Ordering::Release);
     // Nobody renames it before it is noted.
     let _names = journal.hold_names();
     let note = persistent::note(open, durable, granted).ok_or_else(nobody)?;
@@ -137,8 +142,9 @@ fn note_durably(
         let unknown = "its file system knows nothing that tells it from a later one";
         return Err(io::Error::other(unknown));
     }
-    // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
-    persist_opened(open).map_err(|status| io::Error::other(status.to_string()))?;
+    if note.path != before.path {
+        persist()?;
+    }
     journal.open_durably(note)?;
     open.set_durable(opens, durable);
     if let Some(share) = open.tree.share() {

@@ -255,7 +255,7 @@ async fn an_open_that_is_taken_before_its_answer_is_not_noted_afterwards() {
 async fn the_log_forgets_an_open_whose_note_is_on_its_way_in_a_part_of_its_own() {
     let noted = Noted::new();
     let Granted { create, open, names } = noted.grant().await;
-    while open.changes.try_write().is_some() {
+    while !open.is_being_noted.load(Ordering::Acquire) {
         tokio::task::yield_now().await;
     }
     let forgotten = Arc::clone(&open);
