@@ -380,3 +380,68 @@ def test_a_transaction_whose_server_stays_away_dials_it_once(tmp_path, another_s
         monkeypatch.setattr("landfast.fs.Client", dial)
         raise KeyError
     assert len(dialled) == 1 and caplog.text.count("stays under another name") == 3
+
+
+def lines_that_end_early():
+    yield b"one\n"
+    raise ValueError("no more lines")
+
+
+@pytest.mark.parametrize("way", ["bytes", "packed"])
+def test_lines_that_raise_leave_a_file_that_gets_no_name(moved, way):
+    moved.lay({"file": "old and whole"})
+    with pytest.raises(OSError), moved.fs.transaction:
+        with OURS[way](moved.fs) as file, contextlib.suppress(ValueError):
+            file.writelines(lines_that_end_early())
+    assert moved.found() == {"file": "old and whole"} and parts(moved) == []
+
+
+def test_a_call_that_is_none_for_a_file_cuts_nothing(moved):
+    with moved.fs.transaction, moved.fs.open("/data/file", "wb") as file:
+        file.write(b"whole")
+        with pytest.raises((OverflowError, ValueError)):
+            file.truncate(-1)
+    assert moved.found() == {"file": "whole"}
+
+
+def test_a_block_that_another_one_suppresses_ends_well_for_the_file(moved):
+    with moved.fs.transaction, contextlib.ExitStack() as stack:
+        file = stack.enter_context(moved.fs.open("/data/file", "wb"))
+        file.write(b"whole")
+        stack.enter_context(contextlib.suppress(KeyError))
+        raise KeyError("of nobody")
+    assert moved.found() == {"file": "whole"}
+
+
+def test_a_child_of_a_fork_is_in_no_transaction_of_its_parent(moved):
+    with moved.fs.transaction:
+        with moved.fs.open("/data/parents", "wb") as file:
+            file.write(b"whole")
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                with moved.fs.open("/data/childs", "wb") as file:
+                    file.write(b"whole")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert moved.found().get("childs") == "whole", "it has its name at once"
+    assert moved.found() == {"parents": "whole", "childs": "whole"}
+
+
+def test_what_raises_while_a_transaction_is_discarded_leaves_no_other_part(moved, monkeypatch):
+    discard, raised = LandfastFile.discard, []
+
+    def interrupted(file):
+        if not raised:
+            raised.append(file)
+            discard(file)
+            raise KeyboardInterrupt
+        discard(file)
+
+    monkeypatch.setattr(LandfastFile, "discard", interrupted)
+    with pytest.raises(KeyError), moved.fs.transaction:
+        for name in "abc":
+            with moved.fs.open(f"/data/{name}", "wb") as file:
+                file.write(b"whole")
+        raise KeyError("of the program")
+    assert raised and parts(moved) == []

@@ -247,9 +247,23 @@ class LandfastFile(io.IOBase):
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.leave(error)
+        self.close()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Its ``with`` block ends, by an exception or well: then one that is under way is not of this file."""
         if error is not None:
             self.fail(error)
-        self.close()
+        else:
+            self._known = sys.exc_info()[1]
+
+    def writelines(self, lines: Any) -> None:
+        # Whatever `lines` raises, some of them are written.
+        try:
+            super().writelines(lines)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<landfast.fs.LandfastFile {self.path} {self.mode}>"
@@ -260,6 +274,8 @@ REFUSALS = (
     TypeError,
     ValueError,
     BufferError,
+    LookupError,
+    OverflowError,
     UnicodeEncodeError,
     UnicodeDecodeError,
     io.UnsupportedOperation,

@@ -40,9 +40,16 @@ class _Outer:
         raise NotImplementedError
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self.fail(error)
+        self._file.leave(error)
         self.close()
+
+    def writelines(self, lines: Any) -> None:
+        # Whatever `lines` raises, some of them are written.
+        try:
+            super().writelines(lines)  # type: ignore[misc]
+        except BaseException as error:
+            self.fail(error)
+            raise
 
 
 class _OverFile(io.BufferedIOBase):

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 import threading
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,7 @@ class WholeFiles(Transaction):
             raise RuntimeError("a transaction is under way: end it first")
         self.files = _Parts()
         fs._transaction, fs._intrans, self.has_begun = self, True, True
+        _UNDER_WAY.add(self)
         self.files.takes = True
 
     def complete(self, commit: bool = True) -> None:
@@ -64,14 +67,18 @@ class WholeFiles(Transaction):
             if commit:
                 self._look()
                 while self.files:
+                    is_new = not self.files[0].autocommit
                     self.files[0].commit()
-                    named.append(self.files.popleft().path)
+                    path = self.files.popleft().path
+                    if is_new:
+                        named.append(path)
         except BaseException as error:
             if named:
                 error.add_note(f"of this transaction these have their names: {', '.join(named)}")
             raise
         finally:
             fs._intrans = False
+            _UNDER_WAY.discard(self)
             left = self.files.end()
             self.files.clear()
             fs._transaction, self.has_begun = None, False
@@ -96,9 +103,27 @@ class WholeFiles(Transaction):
             file.check()
 
 
+    def forget(self) -> None:
+        """A child of a fork has no part in it: what it writes has its name at once, and the parent's files are the parent's."""
+        self.fs._intrans, self.fs._transaction = False, None
+        self.files, self.has_begun = _Parts(), False
+
+
+_UNDER_WAY: weakref.WeakSet[WholeFiles] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for transaction in list(_UNDER_WAY):
+        transaction.forget()
+    _UNDER_WAY.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
 def _discard(files: list[LandfastFile]) -> None:
-    """Discards all that can be; a failure is raised unless another error is on its way."""
-    failure: OSError | None = None
+    """Discards all that can be, whatever is raised meanwhile; a failure is raised unless another error is on its way."""
+    failure: BaseException | None = None
     away: dict[int, OSError] = {}
     for file in files:
         which = id(file._client)
@@ -108,7 +133,7 @@ def _discard(files: list[LandfastFile]) -> None:
             file.discard()
         except FileNotFoundError:
             pass  # its name came, and the answer did not
-        except OSError as error:
+        except BaseException as error:
             if isinstance(error, (ConnectionError, TimeoutError)):
                 # Each attempt to connect anew may take its time.
                 away[which] = error
