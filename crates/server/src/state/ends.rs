@@ -36,8 +36,8 @@ pub(crate) struct Over {
 impl Over {
     /// Of the end of an open.
     pub(crate) fn one(open: &Open) -> Self {
-        // Who closes an open whose note is on its way waits for that.
-        let is_noted = open.is_persistent() || open.is_being_noted.load(Ordering::Acquire);
+        // Who closes an open whose note is on its way waits for that. In this order: a note that is over meanwhile counts.
+        let is_noted = open.is_being_noted.load(Ordering::Acquire) || open.is_persistent();
         let noted = open.tree.share().filter(|_| is_noted);
         let lane = open.entry.file_key().device;
         let log = noted.and_then(|share| share.journal_device()).filter(|log| *log != lane);

@@ -131,8 +131,7 @@ impl Source {
     /// Whether somebody has come back who may have become the source at the witness; the proposal of this number asks for all
     /// of them.
     pub(super) fn asks_for_doubted(&mut self, number: u64) -> bool {
-        let joining = self.change.as_ref().map_or(MemberSet::NONE, |change| change.members);
-        let (unseen, confirmed) = (self.unseen, MemberSet(self.confirmed.0 | joining.0));
+        let (unseen, confirmed) = (self.unseen, self.confirmed);
         let mut asks = false;
         for other in &mut self.peers {
             let (is_unseen, is_confirmed) =
